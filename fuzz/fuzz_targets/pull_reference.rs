@@ -1,4 +1,7 @@
-//! Names of images: no text makes the parser panic, and what it takes is a clean name.
+//! Names of images: no text makes the parsers panic, and what they take is a clean name.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|text: &str| rt_pull::fuzz::reference(text));
+libfuzzer_sys::fuzz_target!(|text: &str| {
+    oci_registry::fuzz::reference(text);
+    rt_pull::fuzz::source(text);
+});

@@ -2,4 +2,4 @@
 //! Mirrors come first and the registry last, each with a host; the order of tables means nothing.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|text: &str| rt_pull::fuzz::registries(text));
+libfuzzer_sys::fuzz_target!(|text: &str| oci_registry::fuzz::registries(text));

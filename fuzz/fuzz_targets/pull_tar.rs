@@ -2,4 +2,4 @@
 //! Every stream ends.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| rt_pull::fuzz::tar(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| oci_layer::fuzz::tar(bytes));

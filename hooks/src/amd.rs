@@ -70,6 +70,7 @@ pub(crate) fn edits(bundle: &Bundle, host: &Tree, container: &Tree) -> Result<Ed
             }
         },
     };
+    // All compute of ROCm goes through this one node; which GPUs it may use the render nodes say, and the device cgroup.
     edits.device("/dev/kfd");
     for gpu in chosen.into_iter().map(|n| &gpus[n]) {
         drm::add(&mut edits, &gpu.pci, host);
@@ -208,6 +209,7 @@ fn gpu(properties: &str) -> Result<Gpu> {
         let found = pairs.find(|(key, _)| *key == name).and_then(|(_, value)| value.trim().parse().ok());
         found.ok_or_else(|| err!("{name} is missing"))
     };
+    // KFD gives the PCI bus, device and function in one number, as the kernel's PCI_DEVID and PCI_DEVFN have them.
     let location = value("location_id")?;
     let pci = format!(
         "{:04x}:{:02x}:{:02x}.{:x}",

@@ -9,7 +9,7 @@ use crate::kit::bundle::Bundle;
 use crate::kit::edits::Edits;
 use crate::kit::libraries;
 use crate::kit::tree::Tree;
-use rt_spec::said::{SAID, Said};
+use rt_spec::caller_request::{CALLER_REQUEST, CallerRequest};
 use rt_spec::{Config, json_error};
 use rt_sys::error::{Context, Result};
 use serde::Deserialize;
@@ -81,7 +81,12 @@ fn precreate(call: &Call, config: &[u8]) -> Result<String> {
     let config = Config::parse(config.to_vec())?;
     let host = Tree::open(&call.root)?;
     let mut value: Value = serde_json::from_slice(&config.text).map_err(json_error)?;
-    let said = value.get(SAID).map(Said::deserialize).transpose().map_err(json_error).context(|| SAID)?;
+    let said = value
+        .get(CALLER_REQUEST)
+        .map(CallerRequest::deserialize)
+        .transpose()
+        .map_err(json_error)
+        .context(|| CALLER_REQUEST)?;
     let bundle = Bundle::from_spec(&config.spec, Path::new("/"))?.called_with(std::env::vars());
     let bundle = bundle.told(&said.unwrap_or_default());
     for variable in renumbered(&bundle, &host)? {

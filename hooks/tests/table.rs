@@ -1,7 +1,7 @@
 //! hooks/README.md lists each variable, device and library set with its test: the list is complete, and its tests exist.
 
 use rt_launch::launchers::HOOK_PREFIXES;
-use rt_spec::said::PREFIXES;
+use rt_spec::caller_request::PREFIXES;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -180,13 +180,13 @@ fn the_table_says_whose_word_counts() {
     let mut count = 0;
     for row in rows(&text).iter().filter(|row| row.len() == 4) {
         for name in quoted(row[0]).into_iter().filter(|name| *name != "MIG-UUID") {
-            let only = rt_spec::said::is_callers(name, "x");
+            let only = rt_spec::caller_request::is_callers(name, "x");
             assert_eq!(row[1].starts_with("any"), !only, "{row:?}");
             count += 1;
         }
     }
     assert!(count > 25, "{count}");
-    assert!(rt_spec::said::is_callers("NVIDIA_VISIBLE_DEVICES", "v/c=d"));
+    assert!(rt_spec::caller_request::is_callers("NVIDIA_VISIBLE_DEVICES", "v/c=d"));
 }
 
 #[test]

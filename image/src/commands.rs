@@ -9,23 +9,19 @@
 //! Words in capitals up to TARGET are descriptors. OWNER is UID:GID, to whom all files belong, or - for those that the image
 //! names. SAY is `config` where the answer is to have the config of the image, and else -.
 
-use crate::bundle;
+use crate::call::{Given, accept, refuse, silent};
 use crate::confine::confine;
 use crate::file;
 use crate::{extract, run_file, serve};
 use ::log::LevelFilter;
 use rt_cli::command::{Command, ONE_ID, Program};
 use rt_cli::parse::Call;
-use rt_image_store::run_file::Part;
 use rt_spec::OCI_VERSION;
-use rt_sys::error::{Context, Error, Result};
-use rt_sys::{err, fd, log};
+use rt_sys::error::{Context, Result};
+use rt_sys::{err, log};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::fs::File;
-use std::io::Write;
-use std::path::Path;
 
 static PROGRAM: Program = Program {
     summary: "serve images that are one file; rt calls it",
@@ -50,67 +46,6 @@ pub fn main() -> u8 {
         rt_cli::report(&e);
         1
     })
-}
-
-/// What every command has been given.
-pub(crate) struct Given {
-    pub image: File,
-    pub link: File,
-    /// The descriptors between LINK and OWNER.
-    pub others: Vec<OwnedFd>,
-}
-
-impl Given {
-    /// Takes the descriptors, of which there are `count`, and closes all others: what the caller has left open for its
-    /// program is none of this process's.
-    pub(crate) fn take(call: &Call, count: usize) -> Result<Given> {
-        let mut numbers = Vec::new();
-        for n in 0..count {
-            let word = call.operand(n, "a descriptor")?;
-            numbers.push(word.parse().map_err(|_| err!("{word:?} is no descriptor"))?);
-        }
-        fd::close_all_but(3, &numbers)?;
-        let mut taken = numbers.into_iter().map(fd::take_inherited).collect::<Result<Vec<_>>>()?;
-        let others = taken.split_off(2);
-        let (Some(link), Some(image)) = (taken.pop(), taken.pop()) else { return Err(err!("no image")) };
-        Ok(Given { image: File::from(image), link: File::from(link), others })
-    }
-
-    /// Finds the image in its file. Whatever is read of the file comes after [`confine`].
-    pub(crate) fn part(&mut self) -> Result<Part> {
-        file::part(&self.image).map_err(|e| refuse(&mut self.link, e))
-    }
-
-    /// Opens the image, and finds out what the caller wants to know of it. Reads the superblock and the root first.
-    pub(crate) fn open(&mut self, call: &Call, part: Part, cache: usize) -> Result<(file::Opened, Vec<u8>)> {
-        let (say, path) = (call.operands.iter().rev().nth(1), call.operands.last());
-        let opened = file::filesystem(self.image.try_clone()?, part, cache).and_then(|fs| {
-            let config = match (say, path) {
-                (Some(say), Some(path)) if say.to_str() == Some("config") => {
-                    bundle::config(&fs, Path::new(path))?
-                }
-                _ => Vec::new(),
-            };
-            Ok((fs, config))
-        });
-        opened.map_err(|e| refuse(&mut self.link, e))
-    }
-}
-
-/// Answers that the image is sound, with what the caller wants to know of it.
-pub(crate) fn accept(link: &mut File, config: &[u8]) -> Result<()> {
-    say_all(link, 0, config)
-}
-
-/// Answers with an error.
-pub(crate) fn refuse(link: &mut File, e: Error) -> Error {
-    let _ = say_all(link, e.errno().unwrap_or(-1), e.to_string().as_bytes());
-    e
-}
-
-fn say_all(link: &mut File, errno: i32, text: &[u8]) -> Result<()> {
-    let head = [errno.to_le_bytes(), (text.len() as u32).to_le_bytes()].concat();
-    Ok(link.write_all(&[&head, text].concat())?)
 }
 
 fn unpack(call: &Call) -> Result<u8> {
@@ -155,9 +90,4 @@ fn config(call: &Call) -> Result<u8> {
     let confined = confine().map_err(|e| refuse(&mut given.link, e));
     let opened = confined.and_then(|()| given.part()).and_then(|part| given.open(call, part, 0));
     Ok(opened.and_then(|(_, config)| accept(&mut given.link, &config)).map_or_else(silent, |()| 0))
-}
-
-/// The exit code of an error that the caller has been told.
-pub(crate) fn silent(_: Error) -> u8 {
-    1
 }

@@ -304,9 +304,8 @@ fn set_metadata(
     left_out: &Mutex<LeftOut>,
 ) -> Result<()> {
     for Xattr { name, value } in image.xattrs(inode).map_err(of_image)? {
-        // As in a pulled bundle. An overlay mount obeys user.overlay.* of its layers, so an image could steer it (mount option
-        // userxattr). Capabilities mean nothing on this mount, which is nosuid.
-        let harmless = name.starts_with(b"user.") && !name.starts_with(b"user.overlay.");
+        // As in a pulled bundle. Capabilities mean nothing on this mount, which is nosuid.
+        let harmless = name.starts_with(b"user.") && !rt_sys::disk::is_steering(&name);
         if !harmless && name != b"security.capability" {
             lock(left_out).attribute(&name)?;
             continue;

@@ -5,6 +5,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod bundle;
+mod call;
 pub mod commands;
 mod confine;
 mod extract;

@@ -5,7 +5,7 @@
 //! answer depends on, so a worker knows nothing that the next one does not. Before Linux 6.9 the keeper ends as well, and
 //! the programs get an error.
 
-use crate::commands::{Given, accept, refuse, silent};
+use crate::call::{Given, accept, refuse, silent};
 use crate::confine;
 use crate::fuse::{self, Owner, Server};
 use rt_cli::parse::Call;
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 const CACHE: usize = 16 << 20;
 /// The most threads: each has a decoder and a block of its own.
 const MOST_THREADS: usize = 16;
-/// The same where blocks are large.
+/// The most threads where blocks are large.
 const MOST_THREADS_LARGE: usize = 4;
 /// Blocks from this size on are large.
 const LARGE_BLOCK: u32 = 512 << 10;

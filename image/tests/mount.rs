@@ -75,6 +75,31 @@ fn attributes_are_shown() {
     }
 }
 
+/// Layers that are written of what is shown believe such attributes, and overlays above it obey them.
+#[test]
+fn attributes_that_steer_are_not_shown() {
+    let place = Place::new("steering");
+    if !have("mksquashfs") || !have("getfattr") {
+        return;
+    }
+    let (mnt, image, tree) = (place.text("mnt"), place.text("x.sqsh"), place.text("tree"));
+    let script = "mkdir $0 && cd $0 && echo x >file && setfattr -n user.colour -v blue file && \
+        setfattr -n user.overlay.opaque -v y file && setfattr -n user.containers.override_stat -v 0:0:666:block-8-0 file && \
+        mksquashfs $0 $1 -quiet -no-progress -xattrs";
+    let made = Command::new("sh").args(["-c", script, &tree, &image]).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    for caller in callers() {
+        for flags in [&[][..], &["--extract"]] {
+            let shown =
+                "getfattr -d -m - $0/file 2>&1; getfattr -n user.containers.override_stat $0/file 2>&1; true";
+            let words = [&["rt", "mount"], flags, &[&image, &mnt, "--", "sh", "-c", shown, &mnt]].concat();
+            let said = place.good(caller, &words);
+            assert!(!said.contains("overlay") && !said.contains("block-8-0"), "{caller:?}: {said}");
+            assert!(said.contains("blue") || flags == ["--extract"], "{caller:?}: {said}");
+        }
+    }
+}
+
 #[test]
 fn a_large_directory_is_complete() {
     let place = Place::new("many");

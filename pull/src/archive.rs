@@ -8,11 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use super::decode::{self, Compression};
-use super::disk;
-use super::tar::{EntryKind, Reader};
+use oci_layer::decode::{self, Compression};
+use oci_layer::tar::{EntryKind, Reader};
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, err};
+use rt_sys::{bail, disk, err};
 
 /// Symbolic links in archives of `docker save` point from layer to layer.
 const LINKS: usize = 8;
@@ -104,7 +103,7 @@ impl Store {
                 Reader::new(Positioned { file: &file, at, buffer: [0; 4096], filled: 0, used: 0 });
             let Some(entry) = reader.next().context(|| format!("at byte {at}"))? else { break };
             let data = reader.get_ref().position();
-            let name = super::merge::clean(&entry.path)?;
+            let name = oci_layer::merge::clean(&entry.path)?;
             let name = String::from_utf8_lossy(&name).into_owned();
             let stored = if entry.kind == EntryKind::File { entry.size } else { 0 };
             let end = data.checked_add(stored).filter(|end| *end <= length);
@@ -119,7 +118,7 @@ impl Store {
                     let target =
                         if entry.kind == EntryKind::Symlink { format!("{dir}/{target}") } else { target };
                     // A link that leads out of the archive is left out, so its name is not found.
-                    if let Ok(clean) = super::merge::clean(target.as_bytes()) {
+                    if let Ok(clean) = oci_layer::merge::clean(target.as_bytes()) {
                         let target = String::from_utf8_lossy(&clean).into_owned();
                         members.insert(name, Member::Link(target));
                     }

@@ -6,8 +6,8 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use super::digest::{Digest, Hasher};
-use super::interrupt::Interrupt;
+use oci_content::digest::{Digest, Hasher};
+use oci_content::interrupt::Interrupt;
 use rt_sys::err;
 use rt_sys::error::{Context, Error, Kind, Result};
 

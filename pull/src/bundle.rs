@@ -6,20 +6,20 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::disk;
 use super::draft::{self, Draft};
-use super::owner::RECORDED;
 use rt_spec::host_files;
 use rt_spec::{ANNOTATION_DIGEST, ANNOTATION_RESOLVED};
-use rt_sys::err;
 use rt_sys::error::{Context, Result};
 use rt_sys::fd;
+use rt_sys::{disk, err};
 
 const BUNDLE: &[u8] = b"bundle";
 const ROOTFS: &[u8] = b"rootfs";
 const CONFIG: &[u8] = b"config.json";
 /// The config of the image that the bundle was made from, as it was pulled. Only `rt save` reads it.
 const IMAGE: &[u8] = b"image.json";
+/// The file of a bundle by which it is known that owners which are not root's are recorded in its root, as far as they can be.
+pub(crate) const RECORDED: &str = "owners";
 /// No config is longer.
 const CONFIG_LIMIT: usize = 64 << 20;
 

@@ -24,12 +24,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::blob::Blob;
-use super::digest::{Digest, Hasher};
-use super::disk;
-use super::interrupt::Interrupt;
-use super::lease::{self, Lease, Moment, Wanted};
+use super::lease::{Lease, Moment, Wanted};
+use oci_content::digest::{Digest, Hasher};
+use oci_content::interrupt::Interrupt;
 use rt_sys::error::{Context, Error, Kind, Result};
-use rt_sys::{bail, caller, err, fd, look};
+use rt_sys::{bail, caller, disk, err, fd, look, tree};
 
 /// What is left of a blob and was not touched for so long will not be continued any more.
 const RUBBISH: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -89,7 +88,7 @@ pub(crate) struct ScratchDir(Option<(OwnedFd, String, OwnedFd)>);
 impl Drop for ScratchDir {
     fn drop(&mut self) {
         if let Some((parent, name, dir)) = &self.0 {
-            let _ = disk::remove_contents(dir.as_fd(), b"");
+            let _ = tree::remove_contents(dir, None);
             let _ = disk::remove_dir(parent.as_fd(), name.as_bytes());
         }
     }
@@ -113,7 +112,7 @@ impl CacheLocation {
             }
             (CacheLocation::Scratch, None) => {
                 let place = std::env::temp_dir();
-                let name = format!("rt-pull-{}", lease::unique());
+                let name = format!("rt-pull-{}", rt_sys::unique::name());
                 let parent = disk::open_root(&place)?;
                 let dir = disk::make_own_dir(parent.as_fd(), name.as_bytes())?;
                 let again = disk::open_dir_again(dir.as_fd())?;
@@ -184,7 +183,7 @@ impl Cache {
 
     /// A file without a name, for what is needed once. It goes with its last descriptor, however this process ends.
     pub(crate) fn nameless(&self) -> Result<File> {
-        let name = format!("scratch.{}", lease::unique()).into_bytes();
+        let name = format!("scratch.{}", rt_sys::unique::name()).into_bytes();
         let file = disk::create_own_file(self.partial.as_fd(), &name)?;
         disk::unlink(self.partial.as_fd(), &name)?;
         Ok(file)
@@ -228,7 +227,7 @@ impl Cache {
 
     /// A new file for parts of a blob, and its name.
     fn begin(&self, digest: &Digest) -> Result<(String, File)> {
-        let name = format!("{}.{}", digest.hex(), lease::unique());
+        let name = format!("{}.{}", digest.hex(), rt_sys::unique::name());
         let file = disk::create_own_file(self.partial.as_fd(), name.as_bytes())?;
         Ok((name, file))
     }
@@ -549,7 +548,7 @@ pub(crate) fn open_or_make(parent: &OwnedFd, name: &str, mode: u32) -> Result<Ow
         Err(e) if e.is(libc::ENOENT) => {}
         opened => return opened,
     }
-    let draft = format!("{name}.{}", lease::unique());
+    let draft = format!("{name}.{}", rt_sys::unique::name());
     let made = disk::make_own_dir(parent, draft.as_bytes())?;
     disk::set_mode(made.as_fd(), mode)?;
     let named = disk::name_new_dir(parent, draft.as_bytes(), name.as_bytes(), mode);
@@ -567,7 +566,7 @@ mod tests {
     /// `rt cache verify` removes what is damaged, so nothing else may call itself so.
     #[test]
     fn only_wrong_bytes_are_damage() {
-        let path = std::env::temp_dir().join(format!("rt-cache-{}", lease::unique()));
+        let path = std::env::temp_dir().join(format!("rt-cache-{}", rt_sys::unique::name()));
         let cache = Cache::open(&path).unwrap();
         let digest = Digest::of(b"right");
         let place = path.join("blobs/sha256").join(digest.hex());

@@ -17,11 +17,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::disk;
 use super::holder;
-use super::lease::{self, Renewal};
-use rt_sys::err;
+use super::lease::Renewal;
 use rt_sys::error::{Context, Error, Result};
+use rt_sys::{disk, err, tree};
 
 const MARK: &[u8] = b"mark";
 /// What stands behind the name of the target.
@@ -44,7 +43,7 @@ impl Draft {
         let (parent, target) = place(shown)?;
         sweep_beside(parent.as_fd(), &target);
         let prefix = [&target, PARTIAL].concat();
-        let name = [&prefix, lease::unique().as_bytes()].concat();
+        let name = [&prefix, rt_sys::unique::name().as_bytes()].concat();
         let dir = disk::make_own_dir(parent.as_fd(), &name);
         let dir = Arc::new(dir.context(|| format!("make a place beside {}", shown.display()))?);
         let renewal = Renewal::start(&dir, ".").inspect_err(|_| {
@@ -121,7 +120,7 @@ pub(crate) fn place(target: &Path) -> Result<(OwnedFd, Vec<u8>)> {
 
 /// Removes a draft. The mark goes last: whatever is left can be swept later.
 fn remove(parent: BorrowedFd, name: &[u8], dir: BorrowedFd) -> Result<()> {
-    disk::remove_contents(dir, MARK)?;
+    tree::remove_contents(dir, Some(MARK))?;
     disk::unlink(dir, MARK)?;
     // By its name, which can be another's by now: rmdir(2) removes only what is empty.
     match disk::remove_dir(parent, name) {

@@ -8,9 +8,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::disk;
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::{err, look, start};
+use rt_sys::{disk, err, look, start};
 
 /// The config of a bundle for the image in the file at `path`, a squashfs or a SIF image.
 ///

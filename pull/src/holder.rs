@@ -9,10 +9,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
-use super::disk;
 use rt_sys::error::{Context, Result};
 use rt_sys::log::one_line;
-use rt_sys::{fd, process};
+use rt_sys::{disk, fd, process};
 
 /// What was not renewed for so long counts as given up. It is several times the interval of renewals, since a node or the
 /// file server may be busy.
@@ -52,7 +51,7 @@ impl Holder {
         let boot = match std::fs::read_to_string(boot) {
             // Without procfs nobody can say whether a process lives: this one is of a place of its own.
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                let place = format!("{host} - {}", super::lease::unique());
+                let place = format!("{host} - {}", rt_sys::unique::name());
                 return Ok(Holder { place, pid, started: "-".into() });
             }
             read => read.context(|| format!("read {boot}"))?,
@@ -150,7 +149,6 @@ pub(crate) fn silent(dir: impl AsFd) -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::lease::unique;
     use super::*;
     use std::fs;
 
@@ -179,7 +177,7 @@ mod tests {
 
     #[test]
     fn marks_tell_the_dead() {
-        let path = std::env::temp_dir().join(format!("rt-holder-{}", unique()));
+        let path = std::env::temp_dir().join(format!("rt-holder-{}", rt_sys::unique::name()));
         fs::create_dir_all(&path).unwrap();
         let dir = disk::open_root(&path).unwrap();
         let mark = |holder: &Holder| {

@@ -4,10 +4,9 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use serde_json::Value;
 
-use super::disk;
 use super::manifest::Execution;
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::{bail, err};
+use rt_sys::{bail, disk, err};
 use std::io::Read;
 
 /// What Docker and podman put into PATH where the image says nothing.

@@ -15,25 +15,26 @@ use serde_json::{Value, json};
 
 use super::bundle::PulledImage;
 use super::cache::CacheLocation;
-use super::decode::Expected;
-use super::disk;
 use super::disk_full;
 use super::draft::{self, Draft};
-use super::interrupt::Interrupt;
-use super::layer::{self, Counts, ImageTarget, UnpackContext};
 use super::limits::Limits;
-use super::merge::{DeferredLink, LayerNumber, MergedTree};
 use super::profile::{self, BundledImage, MountPoint};
-use super::progress::{Meter, Style};
-use super::pull::{self, Phases, PullOptions, Summary};
+use super::progress::Style;
+use super::pull::{self, Phases, PullOptions, Pulled, Summary};
 use super::run_file;
-use super::save::{self, LayerTree, SourceBundle, TreeKind, Watch, What};
+use super::save::{self, LayerTree, SourceBundle, Times, TreeKind, Watch, What};
 use super::source::Opened;
+use super::squashfs_target::ImageTarget;
+use oci_content::interrupt::Interrupt;
+use oci_content::meter::Meter;
+use oci_layer::decode::Expected;
+use oci_layer::merge::{DeferredLink, LayerNumber, MergedTree};
+use oci_layer::unpack::{self, Counts, UnpackContext};
 use rt_image_store::image_file::ImageKind;
 use rt_image_store::run_file::{Part, RunFile};
 use rt_spec::{ANNOTATION_CMD, ANNOTATION_ENTRYPOINT, ANNOTATION_RESOLVED};
-use rt_sys::err;
 use rt_sys::error::{Context, Error, Result};
+use rt_sys::{disk, err};
 use squashfs::{Body, FilePart, Filesystem};
 use squashfs_write::{Compression, Options, Written};
 
@@ -97,23 +98,12 @@ pub(super) fn pull(options: &PullOptions, form: Form, interrupt: &Interrupt) -> 
         Some(old) => draft.replace(FILE, old),
         None => draft.publish(FILE),
     };
-    // Another process may have pulled the same image to this place meanwhile.
-    let same = || !form.runs && pulled(target).is_ok_and(|have| have.digest == image.digest.as_str());
-    let unchanged = published.as_ref().is_err_and(pull::came_meanwhile) && same();
-    if !unchanged {
-        published.map_err(|e| pull::in_the_way(e, options))?;
-    }
-    phases.end("finish");
-    Ok(Summary {
-        digest: image.digest.to_string(),
-        unchanged,
-        by_another_name: false,
-        fetched,
-        layer_bytes: image.layer_bytes(),
-        directories,
-        counts,
-        phases: phases.ended,
-    })
+    let have = || match form.runs {
+        false => pulled(target),
+        // What runs by itself is a program, of which nobody asks from which image it is.
+        true => Err(err!("{}: a program", target.display())),
+    };
+    Pulled { image: &image, fetched, directories, counts, phases }.end(options, published, have)
 }
 
 /// Writes the tree of a bundle, with what is over it, as root's, and its config into the file `target`.
@@ -156,7 +146,7 @@ pub(crate) fn save_data(
     form: Form,
     style: Style,
 ) -> Result<Written> {
-    let tree = LayerTree { kind: TreeKind::Root, root: disk::open_root(from)? };
+    let tree = LayerTree { kind: TreeKind::Root, times: Times::Own, root: disk::open_root(from)? };
     write_trees(&[tree], target, replace, form, style, |new| new.write(false, |_| Ok(())))
 }
 
@@ -179,7 +169,7 @@ fn write_trees(
     let context = new.context(&counts, &interrupt, u64::MAX);
     let watch = Watch { interrupt: &interrupt, meter: &Meter::default() };
     let without_room = |e| disk_full::explain_target(e, target, None);
-    watch.meter.shown(style, "save", || copy_trees(trees, &context, watch)).map_err(without_room)?;
+    style.show("save", watch.meter, || copy_trees(trees, &context, watch)).map_err(without_room)?;
     new.tree.finish_dirs()?;
     let mut written = finish(new).map_err(without_room)?;
     if form.runs {
@@ -267,7 +257,7 @@ fn copy_trees(trees: &[LayerTree], context: &UnpackContext<ImageTarget>, watch: 
                 Err(e) => (Box::new(Unread(Some(e))), Expected::Any),
             }
         };
-        let finished = layer::finish_links(context, deferred, again);
+        let finished = unpack::finish_links(context, deferred, again);
         let archived =
             threads.into_inner().into_iter().map(joined).find_map(|archived| archived.err().filter(is_cause));
         // Where all links were found, nobody needs the rest of the archives.
@@ -304,7 +294,7 @@ fn copy_tree(
 ) -> Result<Vec<DeferredLink>> {
     let (archived, applied) = std::thread::scope(|scope| {
         let (reader, thread) = archive(scope, tree, watch)?;
-        let applied = layer::apply(context, number, u64::MAX, (reader, Expected::Any));
+        let applied = unpack::apply(context, number, u64::MAX, (reader, Expected::Any));
         Ok::<_, Error>((joined(thread), applied))
     })?;
     match (archived, applied) {

@@ -3,11 +3,11 @@
 use serde::Deserialize;
 
 use super::archive::Store;
-use super::digest::Digest;
 use super::manifest::{
     self, CONFIG_LIMIT, Descriptor, Document, Index, MANIFEST_LIMIT, MAX_INDEXES, Manifest,
 };
 use super::platform::Platform;
+use oci_content::digest::Digest;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err};
 
@@ -151,5 +151,5 @@ pub(crate) fn find_docker(store: &Store, select: Option<&str>) -> Result<FoundIm
 }
 
 fn clean(name: &str) -> Result<String> {
-    Ok(String::from_utf8_lossy(&super::merge::clean(name.as_bytes())?).into_owned())
+    Ok(String::from_utf8_lossy(&oci_layer::merge::clean(name.as_bytes())?).into_owned())
 }

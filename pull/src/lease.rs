@@ -18,11 +18,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::disk;
 use super::holder::{Holder, STALE, TEXT_LIMIT};
-use super::interrupt::Interrupt;
+use oci_content::interrupt::Interrupt;
 use rt_sys::error::{Context, Result};
-use rt_sys::fd;
+use rt_sys::{disk, fd};
 
 /// How often leases are renewed.
 const RENEW: Duration = Duration::from_secs(4);
@@ -135,7 +134,7 @@ impl<'a> Wanted<'a> {
                 return Ok(None);
             }
         }
-        let draft = format!("{}.draft-{}", self.name, unique());
+        let draft = format!("{}.draft-{}", self.name, rt_sys::unique::name());
         let made = self.take_over(&known, &draft, &me);
         let _ = disk::unlink(here, draft.as_bytes());
         made
@@ -145,7 +144,7 @@ impl<'a> Wanted<'a> {
     fn take_over(&mut self, known: &[(u32, String)], draft: &str, me: &Holder) -> Result<Option<Lease>> {
         let (here, name) = (self.dir.as_fd(), self.name);
         // The last line tells two leases of one process apart.
-        let text = format!("{}{}\n", me.text(), unique());
+        let text = format!("{}{}\n", me.text(), rt_sys::unique::name());
         write_new(here, draft, &text)?;
         let now = disk::modified(disk::open_file(here, draft.as_bytes())?)?;
         if self.is_held(known.iter().map(|(_, file)| file), now, me)? {
@@ -308,7 +307,7 @@ impl Moment<'_> {
     /// # Errors
     /// Nothing can be made in `dir`.
     pub(crate) fn of(dir: BorrowedFd) -> Result<Moment> {
-        let file = format!("now.draft-{}", unique());
+        let file = format!("now.draft-{}", rt_sys::unique::name());
         let now = write_new(dir, &file, "")
             .and_then(|()| disk::open_file(dir, file.as_bytes()))
             .and_then(disk::modified);
@@ -352,12 +351,6 @@ impl Moment<'_> {
         }
         Ok(false)
     }
-}
-
-/// A name that no other process uses.
-pub(crate) fn unique() -> String {
-    use std::hash::{BuildHasher, Hasher};
-    format!("{:016x}", std::collections::hash_map::RandomState::new().build_hasher().finish())
 }
 
 /// The number of the next lease: after all that are known. Whoever can write in the directory can have made the name of the
@@ -410,7 +403,7 @@ mod tests {
     use std::path::PathBuf;
 
     fn place() -> (PathBuf, Arc<OwnedFd>) {
-        let path = std::env::temp_dir().join(format!("rt-lease-{}", unique()));
+        let path = std::env::temp_dir().join(format!("rt-lease-{}", rt_sys::unique::name()));
         fs::create_dir_all(&path).unwrap();
         let dir = disk::open_root(&path).unwrap();
         (path, Arc::new(dir))

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use super::decode::PIECE;
-use super::disk;
+use oci_layer::decode::PIECE;
+use rt_sys::disk;
 
 /// Threads and memory to work with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,19 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::digest::Digest;
 use super::platform::Platform;
+use oci_content::digest::Digest;
 use rt_sys::error::Result;
 use rt_sys::{bail, err};
 
-/// The media types that a registry is asked for, best first.
-pub(crate) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
-    application/vnd.docker.distribution.manifest.list.v2+json, \
-    application/vnd.oci.image.manifest.v1+json, \
-    application/vnd.docker.distribution.manifest.v2+json";
+pub(crate) use oci_registry::registry::MANIFEST_LIMIT;
 
-/// No manifest or index is larger (the distribution-spec asks registries to take 4 MiB).
-pub(crate) const MANIFEST_LIMIT: u64 = 8 << 20;
 /// No image config is larger (podman and skopeo take as much).
 pub(crate) const CONFIG_LIMIT: u64 = 4 << 20;
 /// Indexes that may lead to a manifest, one through another.

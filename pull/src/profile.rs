@@ -7,13 +7,12 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::digest::Digest;
-use super::disk::{self, Ids};
 use super::filter;
 use super::image_config::{self, User};
 use super::manifest::{Execution, ImageConfig, Manifest};
-use super::merge::MAX_PATH;
 use super::source::Image;
+use oci_content::digest::Digest;
+use oci_layer::merge::MAX_PATH;
 use rt_spec::host_files;
 use rt_spec::hpc::{self, HOST_FILES};
 use rt_spec::rootless::UserMap;
@@ -22,6 +21,7 @@ use rt_spec::{
     ANNOTATION_HOME, ANNOTATION_INIT, ANNOTATION_NAME, ANNOTATION_OPTIONAL, ANNOTATION_PASSWD,
     ANNOTATION_RESOLVED, ANNOTATION_USER, DEFAULT_CAPABILITIES,
 };
+use rt_sys::disk::{self, Ids};
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, fd};
 
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn configs_are_valid() {
-        let dir = std::env::temp_dir().join(format!("rt-profile-{}", super::super::lease::unique()));
+        let dir = std::env::temp_dir().join(format!("rt-profile-{}", rt_sys::unique::name()));
         std::fs::create_dir_all(dir.join("etc")).unwrap();
         std::os::unix::fs::symlink("/usr/share/zoneinfo/Etc/UTC", dir.join("etc/localtime")).unwrap();
         let root = disk::open_root(&dir).unwrap();

@@ -2,12 +2,14 @@
 
 use std::collections::VecDeque;
 use std::io::Write;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::blob::Blob;
-use super::disk;
+use oci_content::meter::Meter;
+use oci_content::notes;
+use rt_sys::disk;
 use rt_sys::log::{one_line, tell};
 
 /// How often a terminal is redrawn.
@@ -37,29 +39,40 @@ impl Style {
             (false, _) => Style::Lines,
         }
     }
+
+    /// Does `work` and shows meanwhile how far `meter` is, on a terminal.
+    pub(crate) fn show<T>(self, label: &str, meter: &Meter, work: impl FnOnce() -> T) -> T {
+        let Style::Bars(width) = self else { return work() };
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let draw = || {
+                while !done.load(Ordering::Acquire) {
+                    let (have, all) = (meter.have(), meter.all());
+                    let text = match all {
+                        0 => format!("{label:12} {:>9}", size(have)),
+                        _ => row(width, &format!("{label:12}"), have, all, ""),
+                    };
+                    let _ = write!(std::io::stderr(), "\r{text}\x1b[K");
+                    // The work's thread wakes this one: nobody waits for the next drawing.
+                    std::thread::park_timeout(REDRAW);
+                }
+                let _ = write!(std::io::stderr(), "\r\x1b[K");
+            };
+            // Nothing is shown where no thread can be had for it.
+            let show = std::thread::Builder::new().name("show".into()).spawn_scoped(scope, draw).ok();
+            let result = work();
+            done.store(true, Ordering::Release);
+            if let Some(show) = show {
+                show.thread().unpark();
+            }
+            result
+        })
+    }
 }
 
 /// Says a line to people; who closed stderr does not want to know.
 pub(crate) fn say(text: &str) {
     let _ = std::io::stderr().write_all(format!("{}\n", one_line(text)).as_bytes());
-}
-
-/// What is to be said between the bars; none where no bars are drawn, and the log says it.
-static NOTES: Mutex<Option<Vec<String>>> = Mutex::new(None);
-
-/// Says what happens meanwhile, such as that a request is made again. Between bars, which are drawn over what is there, it
-/// becomes a line of its own.
-pub(crate) fn note(text: &str) {
-    match &mut *NOTES.lock().unwrap_or_else(|e| e.into_inner()) {
-        Some(notes) => notes.push(one_line(text)),
-        None => log::info!("{text}"),
-    }
-}
-
-/// Takes what is to be said, and says whether bars are drawn from now on.
-fn take_notes(drawn: bool) -> Vec<String> {
-    let mut notes = NOTES.lock().unwrap_or_else(|e| e.into_inner());
-    std::mem::replace(&mut *notes, drawn.then(Vec::new)).unwrap_or_default()
 }
 
 /// How fast bytes have come and work was done in the last seconds.
@@ -126,7 +139,7 @@ pub(crate) fn show(style: Style, blobs: &[Arc<Blob>], done: &AtomicBool) {
                 }
             }
             Style::Bars(width) => {
-                let notes = take_notes(!last);
+                let notes = notes::take(!last);
                 drawn = draw(width, blobs, &Drawing { drawn, last, notes: &notes }, &mut pace);
             }
         }
@@ -134,65 +147,6 @@ pub(crate) fn show(style: Style, blobs: &[Arc<Blob>], done: &AtomicBool) {
             return;
         }
         std::thread::sleep(REDRAW);
-    }
-}
-
-/// Bytes of one task, counted by the thread that has it and shown by another one.
-#[derive(Debug, Default)]
-pub(crate) struct Meter {
-    have: AtomicU64,
-    /// Zero where it is not known.
-    all: AtomicU64,
-}
-
-impl Meter {
-    /// A task of so many bytes.
-    pub(crate) fn of(all: u64) -> Meter {
-        Meter { have: AtomicU64::new(0), all: AtomicU64::new(all) }
-    }
-
-    /// How many are done.
-    pub(crate) fn have(&self) -> u64 {
-        self.have.load(Ordering::Relaxed)
-    }
-
-    /// So many are done, of all.
-    pub(crate) fn set(&self, bytes: u64) {
-        self.have.store(bytes, Ordering::Relaxed);
-    }
-
-    /// So many more are done.
-    pub(crate) fn add(&self, bytes: u64) {
-        self.have.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// Does `work` and shows meanwhile how far it is, on a terminal.
-    pub(crate) fn shown<T>(&self, style: Style, label: &str, work: impl FnOnce() -> T) -> T {
-        let Style::Bars(width) = style else { return work() };
-        let done = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let draw = || {
-                while !done.load(Ordering::Acquire) {
-                    let (have, all) = (self.have.load(Ordering::Relaxed), self.all.load(Ordering::Relaxed));
-                    let text = match all {
-                        0 => format!("{label:12} {:>9}", size(have)),
-                        _ => row(width, &format!("{label:12}"), have, all, ""),
-                    };
-                    let _ = write!(std::io::stderr(), "\r{text}\x1b[K");
-                    // The work's thread wakes this one: nobody waits for the next drawing.
-                    std::thread::park_timeout(REDRAW);
-                }
-                let _ = write!(std::io::stderr(), "\r\x1b[K");
-            };
-            // Nothing is shown where no thread can be had for it.
-            let show = std::thread::Builder::new().name("show".into()).spawn_scoped(scope, draw).ok();
-            let result = work();
-            done.store(true, Ordering::Release);
-            if let Some(show) = show {
-                show.thread().unpark();
-            }
-            result
-        })
     }
 }
 

@@ -7,20 +7,21 @@ use std::sync::Arc;
 
 use super::archive::{Store, StoredFile};
 use super::cache::{Cache, CacheLocation};
-use super::digest::Digest;
-use super::disk;
-use super::interrupt::{Interrupt, is_interrupted};
 use super::layout;
 use super::platform::Platform;
-use super::progress::{Meter, Style, size};
-use super::reference::{Reference, Source};
-use super::registries_conf::Registries;
-use super::registry::{ConnectOptions, LocalBlob, Registry, Uploaded};
+use super::progress::{Style, size};
+use super::reference::Source;
 use super::save::{self, Compression, MANIFEST_TYPE, SourceBundle, Watch, What, WrittenLayer};
+use oci_content::digest::Digest;
+use oci_content::interrupt::{Interrupt, is_interrupted};
+use oci_content::meter::Meter;
+use oci_registry::reference::Reference;
+use oci_registry::registries_conf::Registries;
+use oci_registry::registry::{ConnectOptions, LocalBlob, Registry, Uploaded};
 use rt_image_store::name::in_registry;
 use rt_image_store::word;
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, err};
+use rt_sys::{bail, disk, err};
 use rustix::fs::FileType;
 
 /// What is pushed.
@@ -147,7 +148,7 @@ fn push(options: &PushOptions, interrupt: &Interrupt) -> Result<Pushed> {
         present: 0,
         mounted: 0,
     };
-    meter.shown(options.style, "push", || {
+    options.style.show("push", &meter, || {
         let mut seen: Vec<&Digest> = Vec::new();
         for blob in &image.blobs {
             interrupt.check()?;
@@ -182,7 +183,7 @@ fn bundle(what: What<'_>, options: &PushOptions, cache: &Cache, interrupt: &Inte
         let meter = Meter::default();
         let watch = Watch { interrupt, meter: &meter };
         let write = || save::write_layer(tree, &file, Compression::Gzip, watch);
-        layers.push(meter.shown(options.style, "layer", write)?);
+        layers.push(options.style.show("layer", &meter, write)?);
         files.push(Arc::new(file));
     }
     let documents = bundle.documents(&layers)?;

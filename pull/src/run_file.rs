@@ -5,12 +5,11 @@ use std::io::{self, Read, Seek, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
-use super::disk;
 use super::draft::Draft;
-use super::interrupt::Interrupt;
+use oci_content::interrupt::Interrupt;
 use rt_image_store::run_file::{PAGE, Part, RunFile};
 use rt_sys::error::{Context, Result};
-use rt_sys::{err, fd, look, start};
+use rt_sys::{disk, err, fd, look, start};
 
 /// The name of the whole in the draft, until it has that of the image.
 const WHOLE: &[u8] = b"run";

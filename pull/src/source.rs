@@ -7,20 +7,19 @@ use std::sync::Arc;
 use super::archive::{Store, StoredFile};
 use super::blob::Blob;
 use super::cache::Cache;
-use super::decode::{self, Expected};
-use super::digest::Digest;
-use super::disk;
-use super::interrupt::Interrupt;
 use super::layout;
 use super::manifest::{
     self, CONFIG_LIMIT, Descriptor, Document, ImageConfig, MANIFEST_LIMIT, MAX_INDEXES, Manifest,
 };
 use super::platform::Platform;
 use super::reference::Source;
-use super::registries_conf::Registries;
-use super::registry::{ConnectOptions, Registry};
+use oci_content::digest::Digest;
+use oci_content::interrupt::Interrupt;
+use oci_layer::decode::{self, Expected};
+use oci_registry::registries_conf::Registries;
+use oci_registry::registry::{ConnectOptions, Registry};
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, err};
+use rt_sys::{bail, disk, err};
 
 /// One image for one platform.
 pub(crate) struct Image {
@@ -223,7 +222,11 @@ fn small_blob(
     interrupt: &Interrupt,
 ) -> Result<Vec<u8>> {
     let blob = Blob::new(descriptor.digest.clone(), descriptor.size);
-    cache.obtain(&blob, &|blob, offset, sink| registry.blob(blob, offset, sink), interrupt)?;
+    cache.obtain(
+        &blob,
+        &|blob, offset, sink| registry.blob(&blob.digest, blob.size, offset, sink),
+        interrupt,
+    )?;
     if let Some(bytes) = cache.read(&descriptor.digest, CONFIG_LIMIT) {
         return Ok(bytes);
     }
@@ -303,9 +306,11 @@ impl Image {
         interrupt: &Interrupt,
     ) -> Result<bool> {
         match &self.origin {
-            Origin::Registry(registry) => {
-                cache.obtain(blob, &|blob, offset, sink| registry.blob(blob, offset, sink), interrupt)
-            }
+            Origin::Registry(registry) => cache.obtain(
+                blob,
+                &|blob, offset, sink| registry.blob(&blob.digest, blob.size, offset, sink),
+                interrupt,
+            ),
             Origin::Store { store, layers, format } => {
                 let StoredFile { file, offset, length } = store.find(&layers[at])?;
                 if length != blob.size {

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 
-use rt_pull::tar::EntryKind;
+use oci_layer::tar::EntryKind;
 
 use super::Place;
 use super::faults::{Fault, Server};
@@ -168,7 +168,7 @@ fn what_root_pulls_makes_nobody_root() {
         ("suid", 0o4755, Vec::new()),
         ("sgid", 0o2755, Vec::new()),
     ] {
-        let entry = rt_pull::tar::Header {
+        let entry = oci_layer::tar::Header {
             path: path.into(),
             link: Vec::new(),
             kind: EntryKind::File,
@@ -181,7 +181,7 @@ fn what_root_pulls_makes_nobody_root() {
             xattrs,
             sparse: None,
         };
-        rt_pull::tar::write_header(&mut layer.0, &entry).unwrap();
+        oci_layer::tar::write_header(&mut layer.0, &entry).unwrap();
     }
     Image::new(vec![layer]).layout(&place.join("image"));
     std::fs::set_permissions(place.join("."), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -243,7 +243,7 @@ fn bombs_are_bounded() {
     place.is_clean();
     // A size that no disk has, in a header alone.
     let mut layer = Layer::default();
-    let entry = rt_pull::tar::Header {
+    let entry = oci_layer::tar::Header {
         path: b"huge".to_vec(),
         link: Vec::new(),
         kind: EntryKind::File,
@@ -256,7 +256,7 @@ fn bombs_are_bounded() {
         xattrs: Vec::new(),
         sparse: None,
     };
-    rt_pull::tar::write_header(&mut layer.0, &entry).unwrap();
+    oci_layer::tar::write_header(&mut layer.0, &entry).unwrap();
     let said = pull("huge", vec![layer]).unwrap_err_text();
     assert!(said.contains("inflates") || said.contains("no space"), "{said}");
 }

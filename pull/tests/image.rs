@@ -4,12 +4,11 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
 
-use rt_pull::tar::{self, EntryKind, Header};
+use oci_layer::tar::{self, EntryKind, Header};
 use serde_json::{Value, json};
 
 pub fn digest(bytes: &[u8]) -> String {
-    let hash = ring::digest::digest(&ring::digest::SHA256, bytes);
-    format!("sha256:{}", hash.as_ref().iter().map(|b| format!("{b:02x}")).collect::<String>())
+    oci_content::digest::Digest::of(bytes).to_string()
 }
 
 /// A layer under construction.

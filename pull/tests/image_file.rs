@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use rt_pull::tar::{EntryKind, Header};
+use oci_layer::tar::{EntryKind, Header};
 use squashfs::{Body, FilePart, Filesystem, Inode, Piece, Position};
 use squashfs_write::{ImageWriter, Metadata, Options, Tree};
 
@@ -129,7 +129,7 @@ fn everything_is_as_in_the_image_and_always_the_same() {
         special(EntryKind::Directory, "locked/", 0o000, Vec::new()),
         special(EntryKind::File, "locked/secret", 0o000, Vec::new()),
     ] {
-        rt_pull::tar::write_header(&mut layer.0, &header).unwrap();
+        oci_layer::tar::write_header(&mut layer.0, &header).unwrap();
     }
     Image::new(vec![layer]).layout(&place.join("image"));
     let first = place.good(&["pull", "-q", "oci:image:t", "first.sqsh"]);
@@ -200,7 +200,7 @@ fn what_is_there_is_not_lost() {
     assert_eq!(std::fs::read_to_string(place.join("notes.sqsh")).unwrap(), "my notes");
     // A layer that is cut in the middle leaves nothing.
     let mut broken = Layer::default();
-    rt_pull::tar::write_header(
+    oci_layer::tar::write_header(
         &mut broken.0,
         &Header { size: 1 << 20, ..Header::new("x".into(), EntryKind::File, 0o644) },
     )

@@ -3,7 +3,7 @@
 use super::Place;
 use super::image::{Image, Layer};
 use super::uploads::{Fault, Uploads};
-use rt_pull::tar::{EntryKind, Reader};
+use oci_layer::tar::{EntryKind, Header, Reader};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::BufReader;
@@ -103,5 +103,26 @@ fn a_base_that_was_there() {
     assert!(!notes.is_empty());
     for note in notes {
         assert_eq!(note.permissions().mode() & 0o022, 0, "{note:?}");
+    }
+}
+
+/// An image does not say by an attribute what `rt` records itself.
+#[test]
+fn records_of_an_image_are_not_believed() {
+    let place = Place::new("records");
+    let mut layer = Layer::default();
+    let header = Header {
+        xattrs: vec![(b"user.containers.override_stat".to_vec(), b"7:8:666:block-8-0".to_vec())],
+        ..Header::new("f".into(), EntryKind::File, 0o644)
+    };
+    oci_layer::tar::write_header(&mut layer.0, &header).unwrap();
+    Image::new(vec![layer]).layout(&place.join("image"));
+    place.good(&["pull", "-q", "oci:image:t", "bundle"]);
+    place.good(&["pull", "-q", "oci:image:t", "file.sqsh"]);
+    place.good(&["convert", "-q", "./file.sqsh", "back"]);
+    for bundle in ["bundle", "back"] {
+        let saved = format!("saved-{bundle}");
+        place.good(&["save", "-q", &format!("./{bundle}"), &format!("oci:{saved}:t")]);
+        assert_eq!(owners(&place, &saved)["f"], (0, 0), "{bundle}");
     }
 }

@@ -139,12 +139,12 @@ fn killed_at_any_moment() {
 /// A call that fails says neither that there is no name nor that a file system has no attributes.
 #[test]
 fn a_call_that_fails_is_no_answer() {
-    use rt_pull::tar::{EntryKind, Header};
+    use oci_layer::tar::{EntryKind, Header};
     let place = Place::new("no-answer");
     let mut layer = Layer::default().file("a", "x");
     let xattrs = vec![(b"user.colour".to_vec(), b"blue".to_vec())];
     let header = Header { xattrs, ..Header::new("f".into(), EntryKind::File, 0o644) };
-    rt_pull::tar::write_header(&mut layer.0, &header).unwrap();
+    oci_layer::tar::write_header(&mut layer.0, &header).unwrap();
     Image::new(vec![layer]).layout(&place.join("image"));
     let command = |words: &[&str]| {
         let mut command = place.command();

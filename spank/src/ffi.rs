@@ -1,14 +1,12 @@
-//! Everything unsafe: the symbols that Slurm looks up, the functions of Slurm that are called, and starting a program from
-//! inside of slurmstepd. What this file offers to the others is safe.
+//! The functions of Slurm that are called, and starting a program from inside of slurmstepd. What this file offers to all others
+//! but [`crate::entries`] is safe.
 //!
 //! Facts about the interface are those of slurm/spank.h from 22.05 to 26.05. Slurm's functions are looked up by dlsym(3)
 //! when the plugin is loaded: some versions lack some, and a symbol that is missing must not make dlopen(3) fail.
 
 #![allow(unsafe_code, reason = "this is the border to Slurm, which is C")]
-#![allow(non_upper_case_globals, reason = "Slurm gives the names")]
 
 use crate::options::Form;
-use crate::plugin;
 use libc::{c_char, c_int, c_long, c_uint, c_void, gid_t};
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -16,107 +14,23 @@ use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-// --- What Slurm looks up
+// --- What is called of Slurm
 
-/// The name that `_SLURM_SPANK_OPTION_rt_container_image` and its kin have in them.
-#[unsafe(no_mangle)]
-pub(crate) static plugin_name: [u8; 3] = *b"rt\0";
-/// The kind of plugin.
-#[unsafe(no_mangle)]
-pub(crate) static plugin_type: [u8; 6] = *b"spank\0";
-/// The version of Slurm that the plugin is for. Slurm compares major and minor with its own, and refuses another one; so
-/// the plugin asks who has loaded it, before that comparison.
-#[unsafe(no_mangle)]
-pub(crate) static plugin_version: AtomicU32 = AtomicU32::new(0);
-/// The plugin's own version.
-#[unsafe(no_mangle)]
-pub(crate) static spank_plugin_version: c_uint = 1;
-
-// SAFETY: .init_array is a list of functions that take what this one ignores, and that return nothing.
-#[used]
-#[unsafe(link_section = ".init_array")]
-static AT_LOADING: extern "C" fn() = at_loading;
-
-extern "C" fn at_loading() {
-    let _ = catch_unwind(|| {
-        let Some(version) = Slurm::get().api_version else { return };
-        // SAFETY: long slurm_api_version(void).
-        let number = unsafe { version() };
-        plugin_version.store(release(number), Ordering::Relaxed);
-    });
-}
-
-/// SLURM_VERSION_NUMBER of the release whose library has this API number: 38 is 22.05, 39 is 23.02. From 40 (23.11) on
-/// there is one in May and one in November.
-fn release(api: c_long) -> u32 {
-    let (major, minor) = match u32::try_from(api >> 16) {
-        Ok(38) => (22, 5),
-        Ok(39) => (23, 2),
-        Ok(n @ 40..) => (23 + (n - 39) / 2, if n % 2 == 0 { 11 } else { 5 }),
-        _ => (0, 0),
-    };
-    major << 16 | minor << 8
-}
-
-type Handle = *mut c_void;
-type Words = *mut *mut c_char;
-
-/// A panic ends here. Slurm's processes go on, and the step fails.
-fn guarded(body: impl FnOnce() -> c_int) -> c_int {
-    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
-        let _ = catch_unwind(|| error("internal error; see the log of slurmd, or stderr of srun"));
-        -1
-    })
-}
-
-/// Entries of the plugin, in the order of a step's life. Each gets the step and the words of plugstack.conf.
-macro_rules! entries {
-    ($($symbol:ident => $function:path;)*) => { $(
-        #[doc = concat!("See spank(7); what it does is in [`", stringify!($function), "`].")]
-        #[unsafe(no_mangle)]
-        pub(crate) extern "C" fn $symbol(handle: Handle, count: c_int, words: Words) -> c_int {
-            guarded(|| {
-                // SAFETY: Slurm gives `count` strings, which live longer than this call, and a handle for it.
-                let (spank, words) = unsafe { (Spank::new(handle), strings(words, count)) };
-                $function(&spank, &words)
-            })
-        }
-    )* };
-}
-
-entries! {
-    slurm_spank_init => plugin::init;
-    slurm_spank_init_post_opt => plugin::options_are_read;
-    slurm_spank_local_user_init => plugin::before_launch;
-    slurm_spank_user_init => plugin::prepare;
-    slurm_spank_task_init => plugin::task;
-    slurm_spank_task_exit => plugin::task_exit;
-    slurm_spank_exit => plugin::exit;
-    slurm_spank_job_epilog => plugin::job_epilog;
-}
-
-extern "C" fn option_given(index: c_int, argument: *const c_char, remote: c_int) -> c_int {
-    guarded(|| {
-        let argument = if argument.is_null() {
-            &[][..]
-        } else {
-            // SAFETY: Slurm gives a string, or null where the option takes none.
-            unsafe { CStr::from_ptr(argument) }.to_bytes()
-        };
-        plugin::option(usize::try_from(index).unwrap_or(usize::MAX), argument, remote != 0)
-    })
-}
+/// Slurm's name for a step, of which only Slurm knows what it is (spank_t).
+pub(crate) type Handle = *mut c_void;
+/// An array of strings.
+pub(crate) type Words = *mut *mut c_char;
+/// What Slurm calls with an option's index, its argument or null, and whether that comes from another node.
+pub(crate) type OptionGiven = extern "C" fn(c_int, *const c_char, c_int) -> c_int;
 
 /// # Safety
 /// `words` is null or an array of at least `count` strings that live for `'a`.
-unsafe fn strings<'a>(words: Words, count: c_int) -> Vec<&'a CStr> {
+pub(crate) unsafe fn strings<'a>(words: Words, count: c_int) -> Vec<&'a CStr> {
     let count = usize::try_from(count).unwrap_or(0);
     if words.is_null() {
         return Vec::new();
@@ -132,8 +46,6 @@ unsafe fn string<'a>(text: *const c_char) -> Option<&'a CStr> {
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
 }
 
-// --- What is called of Slurm
-
 type Log = unsafe extern "C" fn(*const c_char, ...);
 
 /// struct spank_option.
@@ -144,7 +56,7 @@ struct SpankOption {
     usage: *const c_char,
     has_argument: c_int,
     value: c_int,
-    callback: extern "C" fn(c_int, *const c_char, c_int) -> c_int,
+    callback: OptionGiven,
 }
 
 /// The functions; `None` where this Slurm has none of that name.
@@ -227,12 +139,18 @@ mod old {
     }
 }
 
+/// The number of the API of the Slurm that has loaded the plugin; `None` where that does not say.
+pub(crate) fn api_number() -> Option<c_long> {
+    // SAFETY: long slurm_api_version(void).
+    Slurm::get().api_version.map(|version| unsafe { version() })
+}
+
 /// A line for the user: srun's stderr, or the job's output.
 pub(crate) fn say(text: &str) {
     print(Slurm::get().log, text);
 }
 
-/// The same with Slurm's own `error:` before it.
+/// A line for the user with Slurm's own `error:` before it.
 pub(crate) fn error(text: &str) {
     print(Slurm::get().error, text);
 }
@@ -290,15 +208,18 @@ pub(crate) const BATCH: u32 = 0xffff_fffb;
 /// Slurm's handle, for the length of one call.
 pub(crate) struct Spank<'a> {
     handle: Handle,
+    option_given: OptionGiven,
     call: PhantomData<&'a ()>,
 }
 
 impl<'a> Spank<'a> {
+    /// Options that are offered call `option_given`.
+    ///
     /// # Safety
     /// `handle` is valid for `'a`, and the process' other threads do not change the step's arrays meanwhile. Slurm calls
     /// plugins from the one thread that does.
-    unsafe fn new(handle: Handle) -> Spank<'a> {
-        Spank { handle, call: PhantomData }
+    pub(crate) unsafe fn new(handle: Handle, option_given: OptionGiven) -> Spank<'a> {
+        Spank { handle, option_given, call: PhantomData }
     }
 
     /// Offers an option. Slurm calls back with its index.
@@ -312,7 +233,7 @@ impl<'a> Spank<'a> {
             usage: usage.as_ptr(),
             has_argument: argument.is_some().into(),
             value: c_int::try_from(index).unwrap_or(-1),
-            callback: option_given,
+            callback: self.option_given,
         };
         // SAFETY: spank_option_register copies what it is given.
         Slurm::get().register.is_some_and(|register| unsafe { register(self.handle, &raw const option) } == 0)
@@ -706,34 +627,5 @@ impl Running {
             }
         }
         exit_status(status)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn api_numbers_name_releases() {
-        for (api, major, minor) in [
-            (38, 22, 5),
-            (39, 23, 2),
-            (40, 23, 11),
-            (41, 24, 5),
-            (42, 24, 11),
-            (43, 25, 5),
-            (44, 25, 11),
-            (45, 26, 5),
-        ] {
-            assert_eq!(release(api << 16), major << 16 | minor << 8, "{api}");
-        }
-        assert_eq!(release(37 << 16), 0);
-        assert_eq!(release(-1), 0);
-    }
-
-    #[test]
-    fn a_panic_is_an_error() {
-        assert_eq!(guarded(|| panic!("caught")), -1);
-        assert_eq!(guarded(|| 7), 7);
     }
 }

@@ -5,11 +5,12 @@
 //! All meaning of the options is in `rt`.
 //!
 //! It runs inside of srun, slurmd and slurmstepd, the last two as root and with threads of their own. So it starts no
-//! thread, changes nothing of the process, and lets no panic out: [`ffi`] has every entry, and each catches them.
+//! thread, changes nothing of the process, and lets no panic out: [`entries`] has every entry, and each catches them.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod arguments;
+mod entries;
 mod ffi;
 mod options;
 mod plugin;

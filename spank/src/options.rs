@@ -416,7 +416,7 @@ mod tests {
     fn lists_have_a_bound() {
         let mounts = |n: usize| (0..n).map(|n| format!("/m{n}:/m{n}")).collect::<Vec<_>>().join(",");
         assert_eq!(given(&[("container-mounts", &mounts(4096))]).unwrap().mounts.len(), 4096);
-        // The same again is no more.
+        // Entries that are given twice count once.
         assert!(given(&[("container-mounts", &mounts(4096)), ("container-mounts", &mounts(4096))]).is_ok());
         let start = std::time::Instant::now();
         let why = given(&[("container-mounts", &mounts(64_000))]).unwrap_err();

@@ -128,7 +128,7 @@ impl Criu {
         Ok(Opened { program, loader })
     }
 
-    /// The same, and `dirs`, by mounts of their own: the processes of a container may look into criu, and nothing above these
+    /// Opens criu and `dirs`, each by a mount of its own: the processes of a container may look into criu, and nothing above these
     /// directories is to be reached by its descriptors.
     pub(super) fn open_apart(&self, dirs: &[&Path]) -> Result<(Opened, Vec<OwnedFd>)> {
         let mut paths = vec![self.path.as_path()];

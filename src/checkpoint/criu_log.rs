@@ -21,7 +21,7 @@ pub(super) fn explain(error: Error, dir: &Path, name: &str) -> Error {
     }
 }
 
-/// The same of a directory that may be out of reach of its path.
+/// The error of [`explain`], where the directory is open: it may be out of reach of its path.
 pub(super) fn explain_in(error: Error, dir: &OwnedFd, name: &str) -> Error {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let read = fs::openat(dir, name, flags, Mode::empty())

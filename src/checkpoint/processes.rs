@@ -143,7 +143,7 @@ impl Tree {
 /// The only child of `first`, which is an init of `rt`'s own.
 pub(super) fn child_of(all: &[i32], first: i32) -> Result<i32> {
     for pid in all {
-        // It has ended meanwhile, or it is the program: the oldest child, as orphans come later.
+        // The process has ended meanwhile, or it is the program: the oldest child, as orphans come later.
         if let Some(process) = Process::read(*pid)?
             && process.parent == first
         {

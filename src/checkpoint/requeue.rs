@@ -9,7 +9,7 @@ pub(super) const AGAIN: u8 = 75;
 
 /// Asks Slurm to requeue the job that this process is the batch script of. The image is on the disk, so that a
 /// refusal is only told: the next job can restore it.
-pub(super) fn ask() {
+pub(super) fn request() {
     let Some(job) = caller::said("SLURM_JOB_ID") else { return };
     // A step that srun has started is part of a job that goes on.
     if caller::said("SLURM_STEP_ID").is_some() {

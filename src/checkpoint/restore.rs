@@ -217,7 +217,7 @@ impl Keep {
         match dumped {
             Ok(()) if ends => {
                 if number == libc::SIGUSR1 {
-                    requeue::ask();
+                    requeue::request();
                 }
                 Ok(Signalled::Ended(requeue::AGAIN))
             }

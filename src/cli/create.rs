@@ -4,8 +4,8 @@ use super::Call;
 use super::table::*;
 use crate::container::{self, CreateOptions, Handover, ImageMounts};
 use rt_cli::image::EXTRACT;
+use rt_spec::caller_request::is_host_mpi;
 use rt_spec::rootless::parse_user_map;
-use rt_spec::said::is_host_mpi;
 use rt_sys::caller;
 use rt_sys::error::Result;
 use std::path::PathBuf;
@@ -40,7 +40,7 @@ pub(super) fn images(call: &Call) -> ImageMounts {
     ImageMounts::new(call.flags.has(&EXTRACT))
 }
 
-/// Whose MPI library the caller asks for, by the flag or by the environment.
+/// The MPI library that the caller asks for, by the flag or by the environment: the host's or the image's.
 pub(super) fn mpi(call: &Call) -> Result<Option<String>> {
     let word = call.flags.text(&MPI)?.map(str::to_owned).or_else(|| caller::variable("RT_MPI"));
     if let Some(word) = &word {
@@ -66,8 +66,7 @@ pub(super) fn options(call: &Call, id: String, bundle: PathBuf) -> Result<Create
         strict: flags.has(&STRICT),
         trace: flags.path(&TRACE),
         user_map: flags.text(&USER_MAP)?.map(parse_user_map).transpose()?,
-        root_emulation: None,
-        images: images(call),
+        extract: call.flags.has(&EXTRACT),
         ..CreateOptions::default()
     })
 }

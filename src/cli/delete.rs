@@ -31,7 +31,7 @@ fn matching(call: &Call, expression: &str, deletion: Deletion) -> Result<()> {
     for id in kill::matching(&store, expression)? {
         let stopped = || -> Result<bool> {
             let record = match store.load(&id) {
-                // It has gone meanwhile.
+                // The container has gone meanwhile.
                 Err(_) if !store.holds(&id)? => return Ok(false),
                 record => record?,
             };

@@ -37,7 +37,7 @@ pub(super) struct Pull<'a> {
     pub shown: bool,
 }
 
-/// The same, pulled as `how` says.
+/// The bundle of `image`, which is pulled as `how` says where no store has it; none where `rt-pull` has said why there is none.
 pub(super) fn pulled(call: &Call, image: &str, how: &Pull<'_>) -> Result<Option<PathBuf>> {
     let Pull { policy, platform, .. } = *how;
     let configured = rt_config::Config::read(&rt_config::own_variable)?;
@@ -192,7 +192,7 @@ fn attend(child: &mut Child) -> Result<ExitStatus> {
         if let Some(status) = child.try_wait().context(|| "wait for rt-pull")? {
             return Ok(status);
         }
-        // It may have ended just now, and that is no error.
+        // The child may have ended just now, and that is no error.
         let _ = match signal::take().number {
             libc::SIGCHLD => Ok(()),
             libc::SIGTSTP => signal::send(group, libc::SIGSTOP)

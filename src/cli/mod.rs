@@ -75,7 +75,7 @@ fn store(call: &Call) -> Result<Store> {
     Store::open(root(call)?.as_deref())
 }
 
-/// The same, made where it is missing.
+/// The state directory that `--root` names, or the default one, made where it is missing.
 fn new_store(call: &Call) -> Result<Store> {
     Store::create(root(call)?.as_deref())
 }
@@ -120,7 +120,7 @@ fn find(call: &Call) -> Result<Named> {
     find_named(call, call.id()?)
 }
 
-/// The same for one of several operands.
+/// Finds the container that `name`, one of several operands, stands for, as [`find`] does.
 fn find_named(call: &Call, name: &str) -> Result<Named> {
     let store = store(call)?;
     let of = |store: Store, id: &str, task| Ok(Named { store: store.for_use()?, id: id.to_owned(), task });

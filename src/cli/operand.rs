@@ -53,8 +53,8 @@ impl Found {
         Ok(Found::of(&fd::read_file(path).context(|| format!("read {}", path.display()))?))
     }
 
-    /// The same for a file that somebody else has put at `path`: no link is followed, nothing mounted is asked, and no more
-    /// is read than a config is long.
+    /// What [`Found::at`] says of a file that somebody else has put at `path`: no link is followed, nothing mounted is asked, and
+    /// no more is read than a config is long.
     fn at_others(path: &Path) -> Found {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         // Whatever he makes the kernel say, as by a lease on the file (F_SETLEASE), he stops nobody.

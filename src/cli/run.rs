@@ -32,7 +32,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     }
     if let Some(caller) = flags.text(&END_WITH)? {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-        // It may have ended before.
+        // The caller may have ended before this process asked for the signal.
         if rustix::process::getppid().is_none_or(|pid| pid.to_string() != caller) {
             bail!("run: the caller has ended");
         }
@@ -54,10 +54,11 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         (false, false) => Lifetime::Foreground,
     };
     options.user_map = user_map(call, options.user_map, asked.user)?;
-    options.root_emulation = root_emulation(call)?;
     // With --bundle it is a client that calls, and the bundle's config says it all.
     options.configured = call.flags.path(&BUNDLE).is_none();
     options.callers_umask = options.configured;
+    options.inherit_env = !flags.has(&CLEAR_ENV);
+    options.mpi = create::mpi(call)?;
     options.overrides = asked;
     if let Some(dir) = flags.path(&CHECKPOINT) {
         keep_checkpoints(call, &dir, &mut options)?;
@@ -146,10 +147,11 @@ fn shared_run(call: &Call, own_form: bool) -> Result<(Option<Run>, Option<String
     let known = rank.as_ref().filter(|_| name.is_none());
     let (launcher, ranks) = known.map_or((None, None), |rank| (rank.launcher, rank.ranks));
     let of_launcher = || rank.map(|rank| (rank.run, rank.key)).unwrap_or_default();
-    let (named, asked) = (name.is_some(), word.is_some());
+    let (named, explicit) = (name.is_some(), word.is_some());
     let step = step.filter(|_| !named);
     let (name, key) = name.map_or_else(of_launcher, |name| (name.to_owned(), name.to_owned()));
-    let run = Run { name, key, pid: std::process::id(), rank: number, step, named, asked, launcher, ranks };
+    let run =
+        Run { name, key, pid: std::process::id(), rank: number, step, named, explicit, launcher, ranks };
     Ok((Some(run), None))
 }
 
@@ -170,12 +172,9 @@ fn overrides(call: &Call) -> Result<Overrides> {
             None => Entrypoint::OfImage,
             Some(command) => Entrypoint::Command(Some(command.to_owned()).filter(|c| !c.is_empty())),
         },
-        entrypoint_first: None,
-        inherit_env: !flags.has(&CLEAR_ENV),
         env: super::environment(call)?,
         root: root_access(call)?,
         home: flags.has(&HOME).then_some(true),
-        env_of_job: None,
         unmounted: Vec::new(),
         cwd: working_directory(flags)?,
         terminal: flags.switch(&TTY),
@@ -192,7 +191,7 @@ fn overrides(call: &Call) -> Result<Overrides> {
             hostname: flags.text(&HOSTNAME)?.filter(|name| !name.is_empty()).map(str::to_owned),
         },
         user: user(call)?,
-        mpi: create::mpi(call)?,
+        root_emulation: root_emulation(call)?,
     })
 }
 
@@ -253,7 +252,7 @@ fn mounts(call: &Call) -> Result<Vec<Mount>> {
     long.chain(tmpfs.iter().map(|text| asked_mounts::tmpfs(text))).collect()
 }
 
-/// Whose namespace `flag` says.
+/// The namespace that `flag`, one of `--net`, `--pid` and `--ipc`, chooses.
 fn choice(call: &Call, flag: &Flag) -> Result<Option<Choice>> {
     let Some(word) = call.flags.text(flag)? else { return Ok(None) };
     let own = if std::ptr::eq(flag, &NET) { "none" } else { "private" };

@@ -27,14 +27,14 @@ fn stop(named: Named, grace: Duration) -> Result<()> {
     if let Some(task) = task {
         bail!("task {} is ended by rt kill, or with its step by scancel", task.id);
     }
-    // It must be there.
+    // The container must be there.
     store.container(&id)?;
     for (signal, limit) in [(libc::SIGTERM, grace), (libc::SIGKILL, LIMIT)] {
         if has_ended(&store, &id)? {
             return Ok(());
         }
         match container::kill(&store, &id, signal, Receiver::FirstProcess) {
-            // It ended just now.
+            // The container ended just now.
             Err(_) if has_ended(&store, &id)? => return Ok(()),
             sent => sent?,
         }

@@ -18,8 +18,11 @@ pub(super) static PIDFD_SOCKET: Flag =
     value("pidfd-socket", "SOCKET", "send a pidfd of the process to this AF_UNIX socket");
 pub(super) static PRESERVE_FDS: Flag =
     value("preserve-fds", "N", "pass N more file descriptors, from 3 on, to the process");
-pub(super) static TRACE: Flag =
-    value("trace", "FILE", "append to FILE where the time of the start went, as a line of JSON");
+pub(super) static TRACE: Flag = value(
+    "trace",
+    "FILE",
+    "append to FILE where the time of the start went, and who has said what, as a line of JSON",
+);
 pub(super) static NO_PIVOT: Flag =
     switch("no-pivot", "use chroot instead of pivot_root, which fails on a ramfs");
 pub(super) static NO_NEW_KEYRING: Flag =

@@ -55,7 +55,7 @@ pub(super) fn show(rootfs: &mut Rootfs, mounts: &[MountPlan], account: &Account)
 /// The text of an account file of the image; empty where it has no such file, or none that the caller may read.
 fn of_image(rootfs: &Rootfs, path: &str) -> Result<String> {
     let doing = || format!("read {path} of the image");
-    // Of a fifo, an open without O_NONBLOCK would wait for ever; a terminal must not become the controlling one.
+    // An open of a fifo without O_NONBLOCK would wait for ever; a terminal must not become the controlling one.
     let file = match rootfs.open(Path::new(path), OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY) {
         // ENXIO is said of a socket, and of a device without a driver (open(2)).
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO | Errno::ACCESS) => {

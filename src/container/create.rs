@@ -2,9 +2,11 @@
 
 use super::handover::Streams;
 use super::holder::{self, Holder};
+use super::images::ImageMounts;
 use super::init::{self, Init};
 use super::lost::Watch;
-use super::plan::{Layer, Plan};
+use super::plan::{self, BundleConfig, Host, Layer, Loaded, Plan, Root};
+use super::request::StartRequest;
 use super::root_emulation::Supervisor;
 use super::sync::{self, FromInit, Link};
 use super::trace::{self, Phase};
@@ -22,9 +24,7 @@ use rt_sys::ns::{self, MountNamespaceId, Namespace, Namespaces, Setgroups};
 use rt_sys::process::{self, Child, Memory};
 use rt_sys::{bail, err, fd, signal, tty};
 use rustix::fd::{AsFd, OwnedFd};
-use std::ffi::OsStr;
 use std::mem::ManuallyDrop;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// How many dead containers a run in place removes at most. A container in place leaves no runtime to remove it, so
@@ -45,39 +45,41 @@ pub(crate) fn run(store: &Store, options: CreateOptions) -> Result<u8> {
     // Never dropped: this process ends with the container, and the kernel frees everything at once.
     let launch = ManuallyDrop::new(Launch::new(store, options)?);
     launch.check_terminal()?;
-    if launch.options.lifetime.is_detached() {
+    if launch.request.lifetime.is_detached() {
         launch.reserved(|launch, dir| launch.with_init(dir).map(|_| ()))?;
         return Ok(0);
     }
     launch.reserved(Launch::attached)
 }
 
-/// The same in `dir`, for the first of the tasks that share a container. Where it fails, `dir` is removed. One that cannot be
-/// shared is the rank's own, by the id `alone`.
+/// Runs a container for a request that is settled, with its config where that has been loaded, and returns its exit code; does not
+/// return where the container takes this process's place.
+pub(super) fn run_settled(store: &Store, request: StartRequest, loaded: Option<Loaded>) -> Result<u8> {
+    let id = request.id.clone();
+    let launch = ManuallyDrop::new(Launch::settled(store, request, loaded, id)?);
+    launch.check_terminal()?;
+    launch.reserved(Launch::attached)
+}
+
+/// Runs the first of the programs that share the container in `dir`, as [`run_settled`] does. Where it fails, `dir` is removed.
+/// A container that cannot be shared is the rank's own, by the id of the request.
 pub(super) fn run_shared(
     store: &Store,
-    options: CreateOptions,
+    request: StartRequest,
+    loaded: Option<Loaded>,
     dir: &ContainerDir,
-    alone: String,
 ) -> Result<u8> {
-    let launch = Launch::new(store, options).and_then(|launch| launch.check_terminal().map(|()| launch));
-    let mut launch = launch.inspect_err(|_| {
+    let launch = Launch::settled(store, request, loaded, dir.id.clone());
+    let launch = launch.and_then(|launch| launch.check_terminal().map(|()| launch));
+    let launch = launch.inspect_err(|_| {
         store.forget_shared(&dir.id);
         let _ = store.remove(dir);
     })?;
-    if launch.options.run.is_some() && launch.is_for_one() {
+    if launch.request.run.is_some() && launch.is_for_one() {
         store.forget_shared(&dir.id);
         store.remove(dir)?;
         dir.unlock()?;
-        launch.options.run = None;
-        let apart = if launch.plan.is_supervised() { "--root-emulation" } else { "what waits for its end" };
-        launch.plan.apart = Some(apart.to_owned());
-        launch.plan.layer_user.clone_from(&alone);
-        if launch.plan.maps.is_some() {
-            single_copy::avoid(&mut launch.plan.process.env);
-        }
-        launch.options.id = alone;
-        return launch.reserved(Launch::attached);
+        return launch.alone().reserved(Launch::attached);
     }
     launch.holding(dir, Launch::attached)
 }
@@ -85,10 +87,14 @@ pub(super) fn run_shared(
 /// Everything that making one container needs.
 struct Launch<'a> {
     store: &'a Store,
-    options: CreateOptions,
+    request: StartRequest,
+    /// The container's id. That of the request is the process's own, and another one where the container is shared.
+    id: String,
     caller: Caller,
     plan: Plan,
     config: Config,
+    images: ImageMounts,
+    state_places: Vec<PathBuf>,
     proc: OwnedFd,
     copies: mounts::Trees,
     /// What is written to the root is gone with the container, and the caller has not asked for that.
@@ -111,53 +117,94 @@ impl<'a> Launch<'a> {
     fn new(store: &'a Store, mut options: CreateOptions) -> Result<Self> {
         super::protect::protect_binary()?;
         options.make_absolute()?;
-        trace::begin(&options)?;
-        let made = Self::planned(store, options);
+        let id = options.id.clone();
+        trace::begin(&options, &id)?;
+        let request = StartRequest::settle(options);
+        let made = request.and_then(|request| Self::planned(store, request, None, id));
         made.inspect_err(|e| trace::finish(None, Some(e)))
     }
 
-    fn planned(store: &'a Store, mut options: CreateOptions) -> Result<Self> {
+    fn settled(store: &'a Store, request: StartRequest, loaded: Option<Loaded>, id: String) -> Result<Self> {
+        trace::begin(&request, &id)?;
+        let made = Self::planned(store, request, loaded, id);
+        made.inspect_err(|e| trace::finish(None, Some(e)))
+    }
+
+    /// Plans the container. The images that are files are mounted before, in namespaces that this process enters: what the
+    /// caller may do there, and where the paths of the config start, is known then.
+    fn planned(store: &'a Store, request: StartRequest, loaded: Option<Loaded>, id: String) -> Result<Self> {
         let mut caller = Caller::current()?;
-        let bundle = enter_bundle(&options.bundle)?;
-        if let Some(file) = &options.image_file {
-            options.images.begin(file, &options.hooks_dirs)?;
-        }
-        options.state_places = crate::store::default_places(&caller)?;
-        options.state = store.path().to_owned();
-        let (mut plan, mut config) = Plan::make(&mut options, &caller, bundle)?;
-        if !plan.image_files.is_empty() {
-            let made = options.images.mount(store, &plan.image_files)?;
-            // Again, in the namespaces in which they are mounted. The bundle is the working directory.
-            let bundle = enter_bundle(made.as_deref().unwrap_or(Path::new(".")))?;
-            options.bundle = made.unwrap_or(options.bundle);
+        let mut images = ImageMounts::new(request.extract);
+        let mut loaded = match loaded {
+            Some(loaded) => {
+                trace::end(Phase::Load);
+                loaded
+            }
+            None => load(&request, &mut images)?,
+        };
+        rt_spec::check(&loaded.config.spec, &caller)?;
+        let state_places = crate::store::default_places(&caller)?;
+        let root = Root::of(&loaded.config.spec, &loaded.bundle)?;
+        let files = plan::needed_images(&loaded.config.spec, &loaded.bundle, &root)?;
+        if !files.is_empty() {
+            let made = images.mount(store, &files)?;
+            // Relative paths start in the bundle, the working directory, as these namespaces show it.
+            loaded.bundle = plan::enter_bundle(made.as_deref().unwrap_or(Path::new(".")))?;
             caller = Caller::current()?;
-            (plan, config) = Plan::make(&mut options, &caller, bundle)?;
         }
-        if options.checkpoint.is_some() {
+        let host =
+            Host { caller: &caller, images: &images, state: store.path(), state_places: &state_places };
+        let (mut plan, config) = Plan::make(&request, &host, loaded, &root)?;
+        if request.checkpoint.is_some() {
             plan.refuse_filters()?;
         }
         for note in &plan.notes {
             log::debug!("{note}");
         }
-        layer::prepare(&mut plan, &options.id)?;
-        let watch = if loses_in_silence(&plan, &options) { Some(Watch::new()?) } else { None };
+        layer::prepare(&mut plan, &id)?;
+        let watch = if loses_in_silence(&plan, &request) { Some(Watch::new()?) } else { None };
         let proc = fd::open_proc()?;
         let copies = mounts::open_early(&plan, proc.as_fd())?;
         trace::end(Phase::Plan);
-        if options.trace.is_some() {
-            trace::describe(&config.spec, &plan.hooks);
+        if request.trace.is_some() {
+            trace::describe(&config.spec, &plan.hooks, &request);
         }
-        let holder = holder(&options, &plan);
-        Ok(Launch { store, options, caller, plan, config, proc, copies, watch, holder })
+        let holder = holder(&request, &plan);
+        Ok(Launch {
+            store,
+            request,
+            id,
+            caller,
+            plan,
+            config,
+            images,
+            state_places,
+            proc,
+            copies,
+            watch,
+            holder,
+        })
+    }
+
+    /// This container, by the id of the request, for this process alone.
+    fn alone(mut self) -> Self {
+        self.id.clone_from(&self.request.id);
+        self.plan.layer_user.clone_from(&self.id);
+        let apart = if self.plan.is_supervised() { "--root-emulation" } else { "what waits for its end" };
+        self.plan.apart = Some(apart.to_owned());
+        if self.plan.maps.is_some() {
+            single_copy::avoid(&mut self.plan.process.env);
+        }
+        Launch { request: self.request.alone(), ..self }
     }
 
     /// runc's rules on --console-socket; and the supervisor of root's calls is this process's to watch.
     fn check_terminal(&self) -> Result<()> {
-        if self.plan.is_supervised() && self.options.lifetime.is_detached() {
+        if self.plan.is_supervised() && self.request.lifetime.is_detached() {
             bail!("--root-emulation needs a container in the foreground");
         }
-        let socket = self.options.handover.console_socket.is_some();
-        match (self.plan.process.terminal, socket, self.options.lifetime.is_detached()) {
+        let socket = self.request.handover.console_socket.is_some();
+        match (self.plan.process.terminal, socket, self.request.lifetime.is_detached()) {
             (true, false, true) => {
                 bail!("cannot allocate tty if the container is detached without --console-socket")
             }
@@ -174,22 +221,22 @@ impl<'a> Launch<'a> {
 
     /// True where something is left to do with the layer when the program has ended, and nothing before that.
     fn looks_at_end(&self) -> bool {
-        self.watch.is_some() || self.options.removes_layer
+        self.watch.is_some() || self.request.removes_layer
     }
 
     /// True where the program could be this process, and so is in the caller's session.
     fn could_be_in_place(&self) -> bool {
-        self.options.lifetime == Lifetime::Foreground
+        self.request.lifetime == Lifetime::Foreground
             && !self.plan.has_pid_namespace()
             && !self.plan.process.terminal
             && !self.plan.needs_runtime()
-            && self.options.handover.pidfd_socket.is_none()
+            && self.request.handover.pidfd_socket.is_none()
     }
 
     /// Reserves the id, does `work`, and takes everything back where it fails.
     fn reserved<T>(&self, work: impl FnOnce(&Self, &ContainerDir) -> Result<T>) -> Result<T> {
         // Never closed: the descriptor holds the lock until this process ends.
-        let dir = ManuallyDrop::new(self.store.reserve(&self.options.id)?);
+        let dir = ManuallyDrop::new(self.store.reserve(&self.id)?);
         self.holding(&dir, work)
     }
 
@@ -202,7 +249,7 @@ impl<'a> Launch<'a> {
         trace::end(Phase::State);
         work(self, dir).inspect_err(|e| {
             trace::finish(None, Some(e));
-            self.options.handover.remove_pid();
+            self.request.handover.remove_pid();
             if self.member().is_some() {
                 self.store.forget_shared(&dir.id);
             }
@@ -226,7 +273,7 @@ impl<'a> Launch<'a> {
         // lets a process enter a time namespace only if it shares its memory with nobody (setns(2), EUSERS).
         let same_user = self.plan.own_maps || self.plan.process.uid == self.caller.uid;
         let shared = same_user
-            && self.options.restored().is_none()
+            && self.request.restored().is_none()
             && !self.plan.needs_runtime()
             && !self.plan.process.terminal
             && self.plan.join.is_empty()
@@ -239,11 +286,11 @@ impl<'a> Launch<'a> {
         let running = ManuallyDrop::new(running);
         let look =
             || running.supervisor.as_ref().map_or(Ok(()), |supervisor| supervisor.look(&running.child));
-        if let Some(checkpoint) = &self.options.checkpoint {
+        if let Some(checkpoint) = &self.request.checkpoint {
             checkpoint.begin();
         }
-        let signalled = |number| match &self.options.checkpoint {
-            Some(checkpoint) => checkpoint.signalled(self.store, &self.options.id, number),
+        let signalled = |number| match &self.request.checkpoint {
+            Some(checkpoint) => checkpoint.signalled(self.store, &self.id, number),
             None => Ok(Signalled::PassOn),
         };
         let code = match &running.terminal {
@@ -252,11 +299,11 @@ impl<'a> Launch<'a> {
             None => foreground::wait(&running.child, signalled, look)?,
         };
         let supervised = running.supervisor.as_ref().map_or(Ok(()), Supervisor::finish);
-        if let Some(checkpoint) = &self.options.checkpoint {
+        if let Some(checkpoint) = &self.request.checkpoint {
             checkpoint.ended(code)?;
         }
         self.watch.as_ref().map_or(Ok(()), Watch::end)?;
-        if self.options.lifetime == Lifetime::ForegroundKept {
+        if self.request.lifetime == Lifetime::ForegroundKept {
             return supervised.map(|()| code);
         }
         let last = match self.member() {
@@ -279,10 +326,10 @@ impl<'a> Launch<'a> {
 
     /// The number that this task has among those that share the container.
     fn member(&self) -> Option<u32> {
-        if let Some(run) = &self.options.run {
+        if let Some(run) = &self.request.run {
             return Some(run.pid);
         }
-        let task = self.options.task.as_ref().filter(|task| task.share)?;
+        let task = self.request.task.as_ref().filter(|task| task.share)?;
         task.id.as_ref()?.task
     }
 
@@ -290,11 +337,11 @@ impl<'a> Launch<'a> {
     fn publish(&self, dir: &ContainerDir, record: &Record, ignored: u64) -> Result<()> {
         dir.save_new(record, &self.config.text)?;
         let Some(task) = self.member() else { return Ok(()) };
-        if let Some(config) = self.options.images.image_config() {
+        if let Some(config) = self.images.image_config() {
             dir.save_image_config(config)?;
         }
-        match &self.options.kept {
-            Some(kept) => dir.keep(&kept.what)?,
+        match &self.request.persistent {
+            Some(kept) => dir.keep(&kept.container)?,
             None => self.store.note_shared(&dir.id)?,
         }
         // The member is this process, unless a runtime stays beside the container.
@@ -302,7 +349,7 @@ impl<'a> Launch<'a> {
         let is_own = own.as_raw_nonzero().get() == record.pid;
         let identity = is_own.then(|| ProcessIdentity::of(own, None)).flatten();
         let identity = identity.unwrap_or(ProcessIdentity::StartTime(record.start_time));
-        let rank = self.options.run.as_ref().and_then(|run| run.rank);
+        let rank = self.request.run.as_ref().and_then(|run| run.rank);
         let member = Member { task, pid: record.pid, identity, rank };
         dir.add_member(member)?;
         // A runtime that stays beside the container has given SIGCHLD its default by now (signal::block_all). The tasks
@@ -330,7 +377,7 @@ impl<'a> Launch<'a> {
             if !record.shared {
                 self.store.note_in_place(&dir.id, own.pid)?;
             }
-            self.options.handover.write_pid(own.pid)?;
+            self.request.handover.write_pid(own.pid)?;
             init.set_up()
         });
         match result {
@@ -364,7 +411,7 @@ impl<'a> Launch<'a> {
             return Err(e);
         }
         trace::finish(Some(child.pid.as_raw_nonzero().get()), None);
-        match self.options.handover.hand_over_process(child.pid.as_raw_nonzero().get(), &child.pidfd) {
+        match self.request.handover.hand_over_process(child.pid.as_raw_nonzero().get(), &child.pidfd) {
             // Only hooks need the record, and there are none here.
             Ok(()) => Ok(Running { child, record: Record::default(), terminal: None, supervisor: None }),
             Err(e) => {
@@ -378,9 +425,9 @@ impl<'a> Launch<'a> {
     fn with_init(&self, dir: &ContainerDir) -> Result<Running> {
         let (link, init_link) = sync::pair()?;
         let runtime = own_pidfd()?;
-        let fifo = if self.options.lifetime == Lifetime::Created { Some(dir.make_fifo()?) } else { None };
-        let console = self.options.handover.console(self.plan.process.terminal)?;
-        let streams = if self.options.log { Some(Streams::logged(dir)?) } else { None };
+        let fifo = if self.request.lifetime == Lifetime::Created { Some(dir.make_fifo()?) } else { None };
+        let console = self.request.handover.console(self.plan.process.terminal)?;
+        let streams = if self.request.log { Some(Streams::logged(dir)?) } else { None };
         let state_json = |status: Status, pid: i32| self.hook_state(pid, status);
         let init = Init {
             streams: streams.as_ref(),
@@ -497,11 +544,11 @@ impl<'a> Launch<'a> {
                     let stat = process::stat(&self.proc, &pid.to_string()).context(|| "look at init")?;
                     let record = self.record(pid, stat.start_time, mount_ns);
                     self.publish(dir, &record, stat.ignored)?;
-                    self.options.handover.hand_over_process(pid, &child.pidfd)?;
+                    self.request.handover.hand_over_process(pid, &child.pidfd)?;
                     known = Some(record);
                     link.go(pid)?;
                 }
-                Some(FromInit::Detached) if self.options.lifetime == Lifetime::Created => break,
+                Some(FromInit::Detached) if self.request.lifetime == Lifetime::Created => break,
                 // The program's exec, or an error, is still to come.
                 Some(FromInit::Detached | FromInit::Pid(_)) => {}
                 Some(FromInit::Failed(e)) => return Err(e),
@@ -509,7 +556,7 @@ impl<'a> Launch<'a> {
             }
         }
         let Some(record) = known else { bail!("the container's init died while it was set up") };
-        if self.options.lifetime != Lifetime::Created {
+        if self.request.lifetime != Lifetime::Created {
             hooks::run_poststart(&self.plan.hooks, &record)?;
         }
         Ok((record, supervisor))
@@ -528,7 +575,7 @@ impl<'a> Launch<'a> {
 
     /// What hooks get on standard input while the container is made.
     fn hook_state(&self, pid: i32, status: Status) -> Result<Vec<u8>> {
-        hooks::creation_state_json(&self.record(pid, 0, None), status, &self.plan.said)
+        hooks::creation_state_json(&self.record(pid, 0, None), status, &self.plan.caller_request)
     }
 
     /// What is recorded of the container, whose first process is `pid`.
@@ -536,7 +583,7 @@ impl<'a> Launch<'a> {
         let annotations = self.config.spec.annotations().iter().flatten();
         let step = |task: &TaskContext| Some(rt_launch::slurm::of_array(&task.id.as_ref()?.step, &task.job));
         Record {
-            id: self.options.id.clone(),
+            id: self.id.clone(),
             pid,
             start_time,
             bundle: self.plan.bundle.clone(),
@@ -549,14 +596,14 @@ impl<'a> Launch<'a> {
             in_place: self.member().is_some(),
             own_pid_namespace: self.plan.makes(Namespace::Pid),
             mount_ns,
-            step: match &self.options.run {
+            step: match &self.request.run {
                 Some(run) => run.step.clone(),
-                None => self.options.task.as_ref().and_then(step),
+                None => self.request.task.as_ref().and_then(step),
             },
-            run: self.options.run.as_ref().map(|run| run.name.clone()),
+            run: self.request.run.as_ref().map(|run| run.name.clone()),
             shared: self.member().is_some(),
             keeps_keyring: self.plan.no_new_keyring,
-            kept_from: self.plan.process.kept_from,
+            confinement: self.plan.process.confinement,
         }
     }
 
@@ -570,22 +617,22 @@ impl<'a> Launch<'a> {
             plan: &self.plan,
             proc: self.proc.as_fd(),
             state: dir.fd(),
-            state_places: &self.options.state_places,
+            state_places: &self.state_places,
             copies: &self.copies,
             joins: &[],
             unshare: Namespaces::NONE,
             runtime: None,
             in_session: self.could_be_in_place(),
             watch: self.watch.as_ref(),
-            restored: self.options.restored().map(|checkpoint| (checkpoint, &*self.config.spec)),
+            restored: self.request.restored().map(|checkpoint| (checkpoint, &*self.config.spec)),
             link,
             console: None,
             streams: None,
             fifo: None,
-            detach: self.options.lifetime.is_detached(),
+            detach: self.request.lifetime.is_detached(),
             hidden: false,
             publish: &|_, _| Ok(()),
-            holder: self.holder.as_ref().filter(|_| self.options.run.is_some()).map(|holder| (holder, dir)),
+            holder: self.holder.as_ref().filter(|_| self.request.run.is_some()).map(|holder| (holder, dir)),
             state_json,
         }
     }
@@ -593,9 +640,9 @@ impl<'a> Launch<'a> {
 
 /// What holds the container of a run for ranks that are still to come. A layer that is kept is there for them without it, and
 /// whoever writes to it next need not wait for its end.
-fn holder(options: &CreateOptions, plan: &Plan) -> Option<Holder> {
-    let launcher = options.run.as_ref()?.launcher?;
-    let fits = options.lifetime == Lifetime::Foreground
+fn holder(request: &StartRequest, plan: &Plan) -> Option<Holder> {
+    let launcher = request.run.as_ref()?.launcher?;
+    let fits = request.lifetime == Lifetime::Foreground
         && matches!(plan.layer, None | Some(Layer::Memory))
         && !plan.has_children_of_init()
         && plan.process.is_confined_last();
@@ -607,19 +654,24 @@ fn holder(options: &CreateOptions, plan: &Plan) -> Option<Holder> {
 
 /// True where what the program writes is gone when it ends, and somebody should say so: the caller has asked for a root that
 /// can be written, and not for one that forgets. A step of Slurm has a layer as a matter of course.
-fn loses_in_silence(plan: &Plan, options: &CreateOptions) -> bool {
+fn loses_in_silence(plan: &Plan, request: &StartRequest) -> bool {
     plan.layer == Some(Layer::Memory)
-        && matches!(options.overrides.root, RootAccess::Writable)
-        && options.task.is_none()
-        && !options.lifetime.is_detached()
+        && matches!(request.overrides.root, RootAccess::Writable)
+        && request.task.is_none()
+        && !request.lifetime.is_detached()
 }
 
-/// Enters the bundle, from which relative paths of the config and of hooks start. Returns its absolute path.
-pub(super) fn enter_bundle(bundle: &Path) -> Result<PathBuf> {
-    let shown = || format!("bundle {}", fd::shown_path(bundle));
-    rustix::process::chdir(bundle).context(shown)?;
-    let entered = rustix::process::getcwd(Vec::new()).context(shown)?;
-    Ok(OsStr::from_bytes(entered.as_bytes()).into())
+/// The config of the request, with its hooks: that of the bundle, or of the image file, whose server is started for that.
+fn load(request: &StartRequest, images: &mut ImageMounts) -> Result<Loaded> {
+    let read = match &request.image_file {
+        None => BundleConfig::read(request)?,
+        Some(file) => {
+            let bundle = plan::enter_bundle(&request.bundle)?;
+            let config = images.begin(file, &request.hooks_dirs)?.to_owned();
+            BundleConfig::of_image(config, file, bundle)?
+        }
+    };
+    Loaded::new(request, read, request.user_map)?.with_hooks(request)
 }
 
 /// Runs init in a child; what comes back is an error for the runtime.

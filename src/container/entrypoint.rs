@@ -25,7 +25,7 @@ const MOST: u64 = 64 << 10;
 
 /// What is asked of an entrypoint.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct AskedEntrypoint {
+pub(crate) struct EntrypointRequest {
     /// What it prints is shown.
     pub log: bool,
     /// Variables that keep the caller's values, and that it gets, too.
@@ -39,18 +39,18 @@ pub(crate) struct EntrypointPlan {
     args: Vec<String>,
     /// The image's environment, and what was asked for.
     env: Vec<String>,
-    asked: AskedEntrypoint,
+    asked: EntrypointRequest,
 }
 
 impl EntrypointPlan {
     /// The entrypoint of the image whose config is `spec`, before anything of the job is added; none where it has none.
-    pub(super) fn of(spec: &Spec, asked: &AskedEntrypoint) -> Result<Option<Self>> {
+    pub(super) fn of(spec: &Spec, asked: &EntrypointRequest) -> Result<Option<Self>> {
         let args = annotations::entrypoint(spec)?;
         if args.is_empty() {
             return Ok(None);
         }
         let mut env = spec.process().as_ref().and_then(|process| process.env().clone()).unwrap_or_default();
-        env.extend(environment::asked(&asked.env));
+        env.extend(environment::expand(&asked.env));
         Ok(Some(EntrypointPlan { args, env, asked: asked.clone() }))
     }
 

@@ -44,7 +44,7 @@ pub(crate) fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
     let namespaces = namespaces(&config, &caller, proc.as_fd(), record.pid)?;
     let in_hosts_namespace = caller.privilege == Privilege::Root && !namespaces.contains(Namespace::User);
     let mut plan = process_plan(&options, &config, adapted, in_hosts_namespace)?;
-    plan.kept_from = record.kept_from;
+    plan.confinement = record.confinement;
     let socket = options.handover.console_socket.is_some();
     match (plan.terminal, socket, options.detach) {
         (true, false, true) => {
@@ -365,7 +365,7 @@ fn process_plan(
 
 fn read_process(path: &Path) -> Result<Process> {
     let text = fd::read_file(path).context(|| format!("read {}", path.display()))?;
-    // The same tolerance as for a config: unknown capabilities are left out.
+    // Read as a part of a config is, which leaves out capabilities that are not known.
     let wrapped = [b"{\"ociVersion\":\"1.0.0\",\"process\":".as_slice(), &text, b"}"].concat();
     let config = rt_spec::Config::parse(wrapped).context(|| path.display().to_string())?;
     config.spec.process().clone().ok_or_else(|| err!("{}: no process", path.display()))
@@ -376,7 +376,7 @@ fn change_process(process: &mut Process, options: &ExecOptions, ids: Ids) -> Res
     process.set_terminal(Some(false));
     let base = options.base_env.as_ref().or(process.env().as_ref());
     let mut env = base.cloned().unwrap_or_default();
-    env.extend(environment::asked(&options.env));
+    env.extend(environment::expand(&options.env));
     if options.tty == Some(true) && !env.iter().any(|variable| variable.starts_with("TERM=")) {
         let callers = std::env::var("TERM").ok().filter(|term| !term.is_empty());
         env.push(callers.map_or_else(|| environment::DEFAULT_TERM.to_owned(), |term| format!("TERM={term}")));

@@ -38,8 +38,8 @@ pub(super) fn wait(
     }
 }
 
-/// The same for a child in this process's session and group: what a key of the terminal sends it has had itself, and where it
-/// stops, this process stops too, so that the caller's shell sees its job stop.
+/// Waits for a child in this process's session and group, as [`wait`] does: what a key of the terminal sends it has had itself,
+/// and where it stops, this process stops too, so that the caller's shell sees its job stop.
 pub(super) fn wait_beside(child: &Child) -> Result<u8> {
     let own = rustix::process::getpid().as_raw_nonzero().get();
     loop {

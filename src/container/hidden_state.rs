@@ -189,8 +189,8 @@ fn ancestors(own: &Path, places: &[PathBuf], table: &[Mounted]) -> Result<Vec<Ab
     Ok(all)
 }
 
-/// The same of `path`, where state may lie, and where somebody else can have mounted something. That is no place of state, and
-/// may never answer.
+/// The device and inode of `path`, where state may lie, and where somebody else can have mounted something: that is no place of
+/// state, and may never answer.
 fn identity_of_place(path: &Path) -> Result<Option<(u64, u64)>> {
     match fd::open_beside_others(path, OFlags::PATH) {
         Ok(place) => fd::stat(&place).map(|stat| Some((stat.st_dev, stat.st_ino))),

@@ -3,7 +3,7 @@
 use crate::hooks::{self, Stage};
 use crate::store::{ContainerDir, Record};
 use oci_spec::runtime::Hooks;
-use rt_spec::said::Said;
+use rt_spec::caller_request::CallerRequest;
 use rt_spec::state::{State, Status};
 use rt_sys::error::Result;
 use std::path::Path;
@@ -14,8 +14,12 @@ pub(super) fn state_json(record: &Record, status: Status) -> Result<Vec<u8>> {
 }
 
 /// The state that a hook reads while the container is made, with what the caller has said to hooks.
-pub(super) fn creation_state_json(record: &Record, status: Status, said: &Said) -> Result<Vec<u8>> {
-    State { said: said.clone(), ..record.oci_state(status) }.to_json()
+pub(super) fn creation_state_json(
+    record: &Record,
+    status: Status,
+    request: &CallerRequest,
+) -> Result<Vec<u8>> {
+    State { caller_request: request.clone(), ..record.oci_state(status) }.to_json()
 }
 
 /// The hooks that the container was made with.

@@ -291,7 +291,7 @@ impl Init<'_> {
         if !self.plan.has_children_of_init() {
             return Ok(());
         }
-        // They must not look into this memory, which execve(2) takes away.
+        // The container's processes must not look into this memory, which execve(2) takes away.
         undumpable()?;
         let process = &self.plan.process;
         process.run_hooks(prepared, self.plan.hooks.start_container(), state)?;
@@ -318,7 +318,7 @@ impl Init<'_> {
         own_exe: Option<&OwnedFd>,
         exported: Option<&OwnedFd>,
     ) -> Result<()> {
-        // Its descriptors are closed below, so its destructor must not close them again.
+        // The link's descriptors are closed below, so its destructor must not close them again.
         std::mem::forget(rootfs);
         let mut keep = self.last_hosts();
         keep.extend(self.fifo.map(|fifo| fifo.as_raw_fd()));

@@ -51,7 +51,7 @@ const LONGEST_PAUSE: i64 = 1000;
 /// How long a directory is waited for, in milliseconds.
 const PATIENCE: i64 = 1000;
 
-/// The same for the layer of a step: the processes of one that was cancelled may take Slurm's KillWait to end, and more.
+/// How long the directory of a step's layer is waited for, in milliseconds: the processes of a step that was cancelled may take Slurm's KillWait to end, and more.
 const PATIENCE_OF_A_STEP: i64 = 15_000;
 
 /// After so many milliseconds the wait is said.
@@ -243,9 +243,9 @@ pub(super) struct Top {
 pub(super) enum Opened {
     /// One in memory.
     Memory,
-    /// One that is kept in `dir`.
+    /// A layer that is kept in `dir`.
     Overlay { dir: PathBuf, parts: Parts, top: Top },
-    /// One that is kept in `dir`, and only shown.
+    /// A layer that is kept in `dir`, and only shown.
     Shown { dir: PathBuf, parts: Parts, mark: Mark, top: Top },
     /// The upper layer of one where nobody can write to it.
     Fixed(OwnedFd),
@@ -391,13 +391,13 @@ impl Top {
                 Ok(fs::openat(readers, format!("{name}/{part}"), DIRECTORY | OFlags::PATH, Mode::empty())?)
             };
             let mounted = match Mark::open(open) {
-                // It is being made, or removed.
+                // The mark is being made, or removed.
                 Err(e) if e.is(libc::ENOENT) => continue,
                 mark => mark.and_then(|mark| mark.mount()),
             };
             match mounted {
                 Err(e) if e.is(libc::EBUSY) => reader = Some(name),
-                // It was mounted over another lower layer, and is no longer.
+                // The layer was mounted over another lower layer, and is no longer.
                 Err(e) if !e.is(libc::ESTALE) => {
                     return Err(e.context(format!("look whether {name} reads it")));
                 }
@@ -493,7 +493,7 @@ pub(super) fn keep_from_writers(dir: &Path, id: &str) -> Result<()> {
             return Ok(());
         }
         match exclusively(&mark.lower, &parts) {
-            // It is over another lower layer, the image.
+            // The layer is over another lower layer, the image.
             Err(e) if e.is(libc::ESTALE) => Ok(()),
             tried => tried.map(drop),
         }

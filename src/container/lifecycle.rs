@@ -58,9 +58,9 @@ pub(crate) enum Receiver {
 pub(crate) enum Deletion {
     /// Nothing: that it runs is an error.
     IfStopped,
-    /// It is killed. A container that is not there is no error.
+    /// The container is killed. A container that is not there is no error.
     Forced,
-    /// It is killed for Slurm, which ends what is left of a step. A container that is not there is no error, nor is it
+    /// The container is killed for Slurm, which ends what is left of a step. A container that is not there is no error, nor is it
     /// that processes are there of which nobody can know whether they are the container's.
     ForcedForSlurm,
 }
@@ -109,7 +109,7 @@ pub(crate) fn delete(store: &Store, id: &str, deletion: Deletion) -> Result<()> 
     };
     let status = store.status(&record)?;
     match status {
-        // Its runtime ended before there was a process.
+        // The container's runtime ended before there was a process.
         Status::Stopped if record.pid == 0 => return discard(store, &dir),
         Status::Stopped => {}
         Status::Creating if force => return discard(store, &dir),
@@ -189,7 +189,7 @@ pub(super) fn end(record: &Record) -> Result<()> {
     let Some(pidfd) = record.open_first_process()? else { return Ok(()) };
     signal::send_pidfd(&pidfd, libc::SIGKILL).context(|| "kill the container")?;
     if !wait_for_end(&pidfd, 10)? {
-        // It will end. The first process of a PID namespace waits until all others in it have been reaped, some of them by
+        // The process will end. The first process of a PID namespace waits until all others in it have been reaped, some of them by
         // a parent outside.
         log::warn!("the container's first process ({}) has not ended within 10 s of SIGKILL", record.pid);
     }

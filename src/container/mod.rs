@@ -26,6 +26,7 @@ mod program;
 mod protect;
 mod ranks;
 mod refused;
+mod request;
 mod root;
 mod root_emulation;
 mod saving;
@@ -34,7 +35,7 @@ mod sync;
 mod trace;
 
 pub(crate) use create::{create, run};
-pub(crate) use entrypoint::AskedEntrypoint;
+pub(crate) use entrypoint::EntrypointRequest;
 pub(crate) use exec::exec;
 pub(crate) use handover::Handover;
 pub(crate) use images::{ImageMounts, Way, mount_for as mount_image};
@@ -66,7 +67,8 @@ use rt_sys::ns::Namespaces;
 use rustix::fd::AsFd;
 use std::path::PathBuf;
 
-/// What `create` and `run` are asked to do, beyond what config.json says.
+/// What the caller of `create`, `run` or a task of a step asks for, beyond what config.json says. [`request::StartRequest`] adds
+/// what the site, the user and the step say.
 #[derive(Debug, Default)]
 pub(crate) struct CreateOptions {
     /// The container's id; checked by [`crate::store`].
@@ -87,16 +89,10 @@ pub(crate) struct CreateOptions {
     pub preserve_fds: u32,
     /// How many descriptors from 3 on a service manager has passed to this process (sd_listen_fds(3)).
     pub listen_fds: u32,
-    /// The state directory.
-    pub state: PathBuf,
-    /// Where state is looked for when nobody names a place.
-    pub state_places: Vec<PathBuf>,
     /// Turns each silent adaptation of a root config into an error (`--strict`).
     pub strict: bool,
     /// Which id the process has inside (`--user-map`), over the annotation `rt.user`.
     pub user_map: Option<UserMap>,
-    /// What becomes of the owners that root of one id gives (`--root-emulation`), over the annotation.
-    pub root_emulation: Option<RootEmulation>,
     /// Directories of hook definitions beyond the usual ones (`--hooks-dir`).
     pub hooks_dirs: Vec<PathBuf>,
     /// No definitions of hooks are read: those of the config are all.
@@ -105,10 +101,18 @@ pub(crate) struct CreateOptions {
     pub lifetime: Lifetime,
     /// The directory of the layer is removed when the container has ended.
     pub removes_layer: bool,
-    /// Of a detached container: a log takes what its program writes to a terminal or a pipe of the caller's.
+    /// A log takes what the program of a detached container writes to a terminal or a pipe of the caller's.
     pub log: bool,
-    /// What the command line changes in the config.
+    /// What the command line changes in the config, and of a task that Slurm or its plugin starts also its step.
     pub overrides: Overrides,
+    /// The program gets the caller's environment where the config asks for that.
+    pub inherit_env: bool,
+    /// The program gets the caller's environment in any case, as a task of this job.
+    pub env_of_job: Option<String>,
+    /// The image's entrypoint is run before the first program of a step's container.
+    pub entrypoint_first: Option<EntrypointRequest>,
+    /// The MPI library that the container runs with: that of the `host` or of the `image`.
+    pub mpi: Option<String>,
     /// The task of a Slurm step that the container is for.
     pub task: Option<TaskContext>,
     /// The run with whose other processes the container is shared.
@@ -116,14 +120,14 @@ pub(crate) struct CreateOptions {
     /// What keeps a rank from the container of the others of its run, for an error.
     pub apart: Option<String>,
     /// The task's container outlives the step.
-    pub kept: Option<KeptContainer>,
-    /// Images that are files.
-    pub images: ImageMounts,
+    pub persistent: Option<PersistentRequest>,
+    /// Images that are files are unpacked and not mounted (`--extract`).
+    pub extract: bool,
     /// The file that gets a line about where the start's time went (`--trace`).
     pub trace: Option<PathBuf>,
     /// Where the program comes from an image, or is to become one.
     pub checkpoint: Option<Box<dyn Checkpoint>>,
-    /// What the site and the user have configured counts too, below `overrides`.
+    /// What the site and the user have configured counts too, below what the caller says.
     pub configured: bool,
     /// The program has the caller's umask where the config names none: a person calls, and files in the home that is bound are
     /// that person's.
@@ -146,19 +150,19 @@ pub(crate) struct Run {
     /// The caller has named it, and not a launcher.
     pub named: bool,
     /// The caller has said that it shares, whatever is configured.
-    pub asked: bool,
+    pub explicit: bool,
     /// The pid of its launcher, while which lives the container is held for ranks to come.
     pub launcher: Option<i32>,
     /// How many ranks the launcher starts, on this node or in all.
     pub ranks: Option<u32>,
 }
 
-/// A container that outlives its step.
+/// What a step asks of a container that outlives it.
 #[derive(Debug)]
-pub(crate) struct KeptContainer {
+pub(crate) struct PersistentRequest {
     /// What it is made from, and where its layer is.
-    pub what: PersistentContainer,
-    /// It has to run.
+    pub container: PersistentContainer,
+    /// The container has to run.
     pub must_run: bool,
     /// A step that has not made it gets mounts of its own.
     pub own_mounts: bool,
@@ -196,8 +200,8 @@ impl Lifetime {
     }
 }
 
-/// What `rt run`'s command line, and what the site and the user have configured, change in the config.
-#[derive(Debug, Default)]
+/// Changes to the config. The default changes nothing.
+#[derive(Debug, Default, Clone, PartialEq)]
 pub(crate) struct Overrides {
     /// Binds of the site and the user, below `volumes`.
     pub defaults: Vec<rt_config::Setting>,
@@ -207,13 +211,7 @@ pub(crate) struct Overrides {
     pub args: Vec<String>,
     /// What stands before `args`.
     pub entrypoint: Entrypoint,
-    /// The image's entrypoint is run before the first program of a step's container.
-    pub entrypoint_first: Option<AskedEntrypoint>,
-    /// The program gets the caller's environment where the config asks for that.
-    pub inherit_env: bool,
-    /// The program gets the caller's environment in any case, as a task of this job.
-    pub env_of_job: Option<String>,
-    /// Added to `process.env`, as [`rt_spec::environment::asked`] has it.
+    /// Added to `process.env`, as [`rt_spec::environment::expand`] has it.
     pub env: Vec<String>,
     /// Where what the program writes to the root goes.
     pub root: RootAccess,
@@ -237,8 +235,8 @@ pub(crate) struct Overrides {
     pub namespaces: NamespaceChoices,
     /// Replaces `process.user`.
     pub user: Option<Ids>,
-    /// Whose MPI library the container runs with: `host` or `image`.
-    pub mpi: Option<String>,
+    /// What becomes of the owners that root of one id gives (`--root-emulation`), over the annotation.
+    pub root_emulation: Option<RootEmulation>,
 }
 
 /// A user id and a group id.
@@ -263,7 +261,7 @@ impl Ids {
     }
 }
 
-/// Whose a namespace is.
+/// Who has the namespace that the program runs in: what `--net`, `--pid` and `--ipc` take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Choice {
     /// The caller's.
@@ -273,7 +271,7 @@ pub(crate) enum Choice {
 }
 
 /// Which namespaces the command line chooses.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct NamespaceChoices {
     /// The network: the caller's, or loopback alone.
     pub net: Option<Choice>,
@@ -286,24 +284,24 @@ pub(crate) struct NamespaceChoices {
 }
 
 /// What stands before the arguments of the command line.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) enum Entrypoint {
     /// Nothing: they are the whole command.
-    #[default]
     Without,
     /// The image's, where there are arguments.
+    #[default]
     OfImage,
     /// This program, or none, whether there are arguments or not.
     Command(Option<String>),
 }
 
 /// Whether the root can be written, and where to.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) enum RootAccess {
     /// As the config says.
     #[default]
     AsConfigured,
-    /// Not at all.
+    /// The root cannot be written.
     ReadOnly,
     /// To the image where the config says that it can be written, else to a layer in memory.
     Writable,
@@ -406,9 +404,9 @@ pub(crate) trait Checkpoint: std::fmt::Debug {
 /// What has become of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Signalled {
-    /// It is the program's.
+    /// The signal is the program's.
     PassOn,
-    /// It is done with.
+    /// The signal is done with.
     Taken,
     /// The container has ended, and this is the exit code.
     Ended(u8),

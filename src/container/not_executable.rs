@@ -38,7 +38,7 @@ pub(super) fn is_noexec(path: &Path) -> bool {
 /// The dynamic loader that the program `path` names; `None` of a static one.
 ///
 /// # Errors
-/// It is no program of this machine, or cannot be read.
+/// The file is no program of this machine, or cannot be read.
 pub(crate) fn loader_of(path: &Path) -> Result<Option<PathBuf>> {
     let head = head(path).ok_or_else(|| err!("it cannot be read"))?;
     let elf = Elf::read(&head).filter(|elf| elf.machine() == Some(std::env::consts::ARCH));

@@ -85,8 +85,8 @@ impl ProcessPlan {
         if self.is_kept_from_devices() {
             self.load_own(devices_filter()).context(|| "protect the host's devices")?;
         }
-        if self.kept_from.any() {
-            self.load_own(shared_filter(self.kept_from)).context(|| "protect the caller's keys")?;
+        if self.confinement.any() {
+            self.load_own(shared_filter(self.confinement)).context(|| "protect the caller's keys")?;
         }
         // seccomp(2) wants no_new_privs or CAP_SYS_ADMIN: without no_new_privs the filter is loaded before the
         // capabilities are dropped. A filter with a listener is loaded now in any case, while there is a runtime that
@@ -141,10 +141,10 @@ impl ProcessPlan {
         error.context(format!("exec {:?}", self.args[0]))
     }
 
-    /// The same in a child of the process that was prepared.
+    /// Becomes the program in a child of the process that was prepared; returns only the error.
     pub(super) fn exec_in_child(&self, prepared: &mut Prepared, ignored: u64) -> Error {
         if self.listen_fds > 0 {
-            // They name the process that is meant.
+            // The variables of sd_listen_fds(3) name the process that is meant.
             match ExecArgs::new(&self.args, &self.full_env()) {
                 Ok(args) => prepared.args = args,
                 Err(e) => return e,

@@ -3,17 +3,17 @@
 //! Its id is made of the run and of all that is asked for the container: image, ids, mounts, namespaces, hooks. So a rank that
 //! asks for something else is in another one. `step` makes and joins it.
 
-use super::plan::{self, Loaded};
+use super::plan::{BundleConfig, Loaded, Root};
+use super::request::StartRequest;
 use super::{CreateOptions, Run, step};
 use crate::store::Store;
 use oci_spec::runtime::LinuxNamespaceType;
-use rt_spec::said::{ANNOTATION_ENV, PREFIXES};
-use rt_sys::error::{Context, Result};
+use rt_spec::caller_request::{ANNOTATION_ENV, PREFIXES};
+use rt_sys::error::Result;
 use rt_sys::ns::{self, Namespace};
-use rt_sys::{bail, err, fd};
+use rt_sys::{err, fd};
 use rustix::fs::Stat;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::{Path, PathBuf};
 
 /// What an image without a bundle is looked up by, before anybody has read what it says.
 const UNREAD: &str = r#"{"ociVersion":"1.0.0","root":{"path":"rootfs"},"process":{"cwd":"/","user":{"uid":0,"gid":0}},
@@ -26,24 +26,30 @@ pub(crate) fn run_rank(store: &Store, mut options: CreateOptions) -> Result<u8> 
     // Relative paths are the caller's. To load the config is to enter the bundle.
     options.make_absolute()?;
     options.bundle = fd::absolute(&options.bundle)?;
-    let (bundle, mut loaded) = match options.image_file.clone() {
-        None => step::load_bundle(&mut options)?,
-        Some(file) => (PathBuf::new(), plan::load_text(&mut options, UNREAD.into(), &file)?),
+    let request = StartRequest::settle(options)?;
+    let mut loaded = match &request.image_file {
+        None => step::load_read(&request, BundleConfig::read(&request)?)?,
+        Some(file) => step::load_image(&request, request.user_map, UNREAD.into(), file)?,
     };
+    // What is read of an image is not its config yet.
+    let use_again = |loaded| Some(loaded).filter(|_| request.image_file.is_none());
     // The site may have said that nothing is shared.
-    let Some(run) = &options.run else { return step::run_alone(store, options) };
+    let Some(run) = &request.run else {
+        let loaded = use_again(loaded);
+        return step::run_alone(store, request, loaded);
+    };
     if has_pid_namespace(&loaded) {
         if run.named {
             let error = err!("--share {}: the container has a PID namespace of its own", run.name);
             return Err(error.hint("it ends with its first process; --pid host has none"));
         }
-        options.apart = Some("a PID namespace of its own".into());
-        return step::run_alone(store, options);
+        let loaded = use_again(loaded);
+        return step::run_alone(store, request.apart("a PID namespace of its own"), loaded);
     }
     let pid = run.pid;
-    let id = format!("{}-{:012x}", run.name, asked(run, &options, &bundle, &mut loaded)? >> 16);
-    let loaded = Some((bundle, loaded)).filter(|_| options.image_file.is_none());
-    step::share(store, options, &id, pid, loaded, |_| Ok(()))
+    let id = format!("{}-{:012x}", run.name, container_key(run, &request, &mut loaded)? >> 16);
+    let loaded = use_again(loaded);
+    step::share(store, request, &id, pid, loaded, |_| Ok(()))
 }
 
 fn has_pid_namespace(loaded: &Loaded) -> bool {
@@ -54,7 +60,7 @@ fn has_pid_namespace(loaded: &Loaded) -> bool {
 
 /// A number for the run and for what is asked for its container, the same for all who ask for the same. What is a program's
 /// own does not count: arguments, environment, directory, limits, filter.
-fn asked(run: &Run, options: &CreateOptions, bundle: &Path, loaded: &mut Loaded) -> Result<u64> {
+fn container_key(run: &Run, request: &StartRequest, loaded: &mut Loaded) -> Result<u64> {
     let mut all = DefaultHasher::new();
     (&run.key, run.named).hash(&mut all);
     let spec = &mut *loaded.config.spec;
@@ -69,25 +75,17 @@ fn asked(run: &Run, options: &CreateOptions, bundle: &Path, loaded: &mut Loaded)
         let told = env.filter(|variable| PREFIXES.iter().any(|prefix| variable.starts_with(prefix)));
         told.for_each(|variable| variable.hash(&mut all));
     }
-    let root = match (&options.image_file, spec.root()) {
-        (Some(file), _) => file.clone(),
-        (None, Some(root)) => bundle.join(rt_spec::annotations::image_file(spec).unwrap_or(root.path())),
-        (None, None) => bail!("config.json: root is missing"),
+    let Root { path, found } = match &request.image_file {
+        Some(file) => Root::at(file.clone())?,
+        None => Root::of(spec, &loaded.bundle)?,
     };
-    let found = rustix::fs::stat(&root).context(|| format!("rootfs {}", root.display()))?;
     let identity = |s: &Stat| (s.st_dev, s.st_ino);
-    (&root, identity(&found)).hash(&mut all);
-    if options.image_file.is_some() {
+    (&path, identity(&found)).hash(&mut all);
+    if request.image_file.is_some() {
         (found.st_size, found.st_mtime, found.st_mtime_nsec).hash(&mut all);
     }
-    format!("{:?} {:?} {:?}", loaded.layer, options.user_map, options.images).hash(&mut all);
-    (
-        &options.overrides.devices,
-        &options.overrides.mpi,
-        &options.hooks_dirs,
-        options.no_hooks,
-        options.no_pivot,
-    )
+    format!("{:?} {:?} {:?}", loaded.layer, request.user_map, request.extract).hash(&mut all);
+    (&request.overrides.devices, &request.mpi, &request.hooks_dirs, request.no_hooks, request.no_pivot)
         .hash(&mut all);
     rustix::process::getegid().as_raw().hash(&mut all);
     // Ranks that live in other namespaces are on another node, as far as they can tell.

@@ -137,7 +137,7 @@ fn move_root(plan: &Plan, rootfs: &Rootfs<'_>) -> Result<()> {
     for mounted in hosts {
         let context = || format!("hide the host's {}", mounted.point.display());
         match hide_hosts(plan, &mounted.point) {
-            // It was below another one, which is gone already.
+            // The mount was below another one, which is gone already.
             Err(e) if e.is(libc::ENOENT) => {}
             result => result.context(context)?,
         }

@@ -21,7 +21,7 @@ const MOST: usize = 16 << 20;
 /// Returns the bundle.
 pub(crate) fn show_as_bundle(store: &Store, mut images: ImageMounts, id: &str) -> Result<PathBuf> {
     let dir = store.container(id)?;
-    let kept = dir.kept()?.ok_or_else(|| err!("container {id} keeps no layer"))?;
+    let kept = dir.persistent()?.ok_or_else(|| err!("container {id} keeps no layer"))?;
     let (bundle, mounted) = match kept.is_file {
         true => images.mount_alone(store, &kept.image).map(|(bundle, root)| (bundle, Some(root)))?,
         false => (kept.image.clone(), None),

@@ -8,14 +8,17 @@ use super::entrypoint;
 use super::exec::{self, Exec};
 use super::lifecycle::{self, Deletion};
 use super::members::{self, Members};
-use super::plan::{self, Loaded, ProcessPlan};
-use super::{CreateOptions, ExecOptions, ImageMounts, KeptContainer, hooks, init};
+use super::plan::{BundleConfig, Loaded, ProcessPlan};
+use super::request::StartRequest;
+use super::{CreateOptions, ExecOptions, ImageMounts, PersistentRequest, hooks, init};
 use crate::store::{
     ContainerDir, JoinTarget, LivingMember, Lock, Member, ProcessIdentity, Record, Role, Store, remove_layer,
 };
 use oci_spec::runtime::LinuxNamespaceType;
+use rt_launch::job_environment::JobEnvironment;
 use rt_launch::slurm::TaskName;
 use rt_launch::task::TaskId;
+use rt_spec::rootless::UserMap;
 use rt_spec::state::Status;
 use rt_spec::{Process, annotations, rootless};
 use rt_sys::caller::Caller;
@@ -38,61 +41,72 @@ pub(crate) fn run_task(store: &Store, mut options: CreateOptions) -> Result<u8> 
     // Relative paths are the caller's. Joining enters the bundle before it is known whether this task joins at all.
     options.make_absolute()?;
     options.bundle = rt_sys::fd::absolute(&options.bundle)?;
-    let shared = options.task.as_ref().filter(|task| task.share).and_then(|task| task.id.clone());
+    let read = match options.task {
+        Some(ref task) if !task.has_own_environment => Some(BundleConfig::read(&options)?),
+        _ => None,
+    };
+    if let (Some(task), Some(read)) = (&mut options.task, &read) {
+        // Slurm has written the job's variables into the config: what the job says is not known before.
+        task.job = JobEnvironment::of_config(&read.config.spec, &read.bundle);
+        // Not before: until then nobody knows what of this process's environment an image has set.
+        rt_launch::slurm::read_own_environment(task);
+    }
+    let request = StartRequest::settle(options)?;
+    let loaded = read.map(|read| load_read(&request, read)).transpose()?;
+    let shared = request.task.as_ref().filter(|task| task.share).and_then(|task| task.id.clone());
     let Some((container, step, number)) = shared.and_then(|id| Some((id.container, id.step, id.task?)))
     else {
-        return run_alone(store, options);
+        return run_alone(store, request, loaded);
     };
-    let place = options.kept.as_ref().and_then(|kept| kept.save.clone());
+    let place = request.persistent.as_ref().and_then(|kept| kept.save.clone());
     let note_place = |dir: &ContainerDir| match place.as_deref().and_then(Path::parent) {
         Some(parent) => dir.note_place(&step.to_string(), parent),
         None => Ok(()),
     };
-    share(store, options, &container, number, None, note_place)
+    share(store, request, &container, number, loaded, note_place)
 }
 
 /// Makes or joins `container`, or runs in one of its own where that is of another image or cannot be joined. `number` is what
 /// the process is known by in it, and `loaded` its config, where that has been loaded.
 pub(super) fn share(
     store: &Store,
-    mut options: CreateOptions,
+    request: StartRequest,
     container: &str,
     number: u32,
-    mut loaded: Option<(PathBuf, Loaded)>,
+    mut loaded: Option<Loaded>,
     note_place: impl Fn(&ContainerDir) -> Result<()>,
 ) -> Result<u8> {
     let proc = fd::open_proc()?;
     let (mut lock, mut tries) = (Lock::Shared, 0);
     loop {
-        match store.enter_shared(container, lock, options.run.is_some(), proc.as_fd())? {
+        match store.enter_shared(container, lock, request.run.is_some(), proc.as_fd())? {
             Role::Maker(dir) => {
-                if let Some(kept) = &options.kept {
-                    begin_kept(store, kept, &dir)?;
+                if let Some(kept) = &request.persistent {
+                    begin_persistent(store, kept, &dir)?;
                 }
                 note_place(&dir)?;
-                let alone = std::mem::replace(&mut options.id, container.to_owned());
-                return create::run_shared(store, options, &dir, alone);
+                return create::run_shared(store, request, loaded, &dir);
             }
             Role::Joiner(dir, target) => {
                 note_place(&dir)?;
-                let asked = options.user_map;
-                if options.kept.is_some() {
+                let user_map = match request.persistent {
                     // The ids are those of the user namespace that is there, whatever this step asks for.
-                    options.user_map = annotations::user_map(&dir.spec()?)?;
-                }
+                    Some(_) => annotations::user_map(&dir.spec()?)?,
+                    None => request.user_map,
+                };
                 let found = match loaded.take() {
                     Some(found) => found,
-                    None => load(&mut options, &dir)?,
+                    None => load_to_join(&request, user_map, &dir)?,
                 };
-                let task = Joining::new(&options, found, &dir, number, target.ignored, proc.as_fd())?;
-                options.user_map = asked;
+                let task =
+                    Joining::new(&request, user_map, found, &dir, number, target.ignored, proc.as_fd())?;
                 let same_image = task.is_of_image(store, &target.rootfs)?;
                 if same_image && let Some(code) = task.join(store, &dir, target)? {
                     return Ok(code);
                 }
                 if !same_image || tries == TRIES {
                     // Another image, or members that have made themselves undumpable for good.
-                    return run_alone(store, options);
+                    return run_alone(store, request, None);
                 }
                 // The members have ended, or are joining themselves and cannot be looked into until their exec. The
                 // exclusive lock is there when those that join have become their programs. One that is killed lives on for
@@ -111,7 +125,7 @@ pub(super) fn share(
 
 /// Looks whether a container that outlives its step may be started, in which nobody lives.
 #[cold]
-fn begin_kept(store: &Store, kept: &KeptContainer, dir: &ContainerDir) -> Result<()> {
+fn begin_persistent(store: &Store, kept: &PersistentRequest, dir: &ContainerDir) -> Result<()> {
     if kept.must_run {
         store.forget(dir)?;
         bail!("container {} is not running", dir.id);
@@ -120,13 +134,13 @@ fn begin_kept(store: &Store, kept: &KeptContainer, dir: &ContainerDir) -> Result
         return require_layer(kept, dir);
     }
     // The state does not survive the node's end, and a layer may.
-    remove_layer(&kept.what.layer)
+    remove_layer(&kept.container.layer)
 }
 
 /// Looks whether the layer is still there: where TmpFS is a job's own (job_container/tmpfs), it goes with that job. Who has
 /// named an image gets a container that begins with it; for others the name is free again.
-fn require_layer(kept: &KeptContainer, dir: &ContainerDir) -> Result<()> {
-    let layer = &kept.what.layer;
+fn require_layer(kept: &PersistentRequest, dir: &ContainerDir) -> Result<()> {
+    let layer = &kept.container.layer;
     if fs::lstat(layer).err() != Some(Errno::NOENT) {
         return Ok(());
     }
@@ -143,10 +157,10 @@ fn require_layer(kept: &KeptContainer, dir: &ContainerDir) -> Result<()> {
     crate::store::layer_directory(tmpfs, &dir.id).map(drop)
 }
 
-/// True where a program that joins has run the hooks of the stage precreate, as [`load`] has it: what they have confined is in its
+/// True where a program that joins has run the hooks of the stage precreate, as [`load_to_join`] has it: what they have confined is in its
 /// own config, and what they have put into its environment. Elsewhere it is in that of the container alone.
-fn has_run_hooks(options: &CreateOptions) -> bool {
-    options.image_file.is_none()
+fn has_run_hooks(request: &StartRequest) -> bool {
+    request.image_file.is_none()
 }
 
 /// `process` with what keeps the programs of a container from anything, as `first` has it, which made the container. One that
@@ -166,27 +180,34 @@ fn confined_as(process: &Process, first: Option<&Process>, own: bool) -> Process
     process
 }
 
-/// The config of a task that joins the container in `dir`, with the directory where its paths begin.
-fn load(options: &mut CreateOptions, dir: &ContainerDir) -> Result<(PathBuf, Loaded)> {
-    match options.image_file.clone() {
-        None => load_bundle(options),
-        // The bundle of an image without one is in the first task's namespaces alone.
-        Some(file) => Ok((PathBuf::new(), plan::load_text(options, dir.image_config()?, &file)?)),
+/// The config of a program that joins the container in `dir`, with `user_map`.
+fn load_to_join(request: &StartRequest, user_map: Option<UserMap>, dir: &ContainerDir) -> Result<Loaded> {
+    match &request.image_file {
+        // What a hook of the stage precreate makes of the config is the program's environment, too.
+        None => Loaded::new(request, BundleConfig::read(request)?, user_map)?.with_hooks(request),
+        Some(file) => load_image(request, user_map, dir.image_config()?, file),
     }
 }
 
-/// The config of the bundle, with the directory where its paths begin.
-pub(super) fn load_bundle(options: &mut CreateOptions) -> Result<(PathBuf, Loaded)> {
-    let bundle = create::enter_bundle(&options.bundle)?;
-    // What a hook of the stage precreate makes of the config is the program's environment, too.
-    let loaded = plan::load_with_hooks(options, &bundle)?;
-    Ok((bundle, loaded))
+/// The config `text` of an image without a bundle, for a program that joins its container. The bundle that is made of it is in the
+/// first program's namespaces alone.
+pub(super) fn load_image(
+    request: &StartRequest,
+    user_map: Option<UserMap>,
+    text: Vec<u8>,
+    file: &Path,
+) -> Result<Loaded> {
+    Loaded::new(request, BundleConfig::of_image(text, file, PathBuf::new())?, user_map)
+}
+
+/// The config of a bundle that has been read.
+pub(super) fn load_read(request: &StartRequest, read: BundleConfig) -> Result<Loaded> {
+    Loaded::new(request, read, request.user_map)?.with_hooks(request)
 }
 
 /// Runs a task in a container of its own; one of the same id that has ended is replaced.
-pub(super) fn run_alone(store: &Store, mut options: CreateOptions) -> Result<u8> {
-    options.run = None;
-    if let Ok(dir) = store.container(&options.id)
+pub(super) fn run_alone(store: &Store, request: StartRequest, loaded: Option<Loaded>) -> Result<u8> {
+    if let Ok(dir) = store.container(&request.id)
         && dir.load().is_ok_and(|record| record.pid == 0)
     {
         // Without a record after that, whoever made or removed it was killed while doing so.
@@ -195,7 +216,7 @@ pub(super) fn run_alone(store: &Store, mut options: CreateOptions) -> Result<u8>
             store.remove(&dir)?;
         }
     }
-    if let Ok(record) = store.container(&options.id).and_then(|dir| dir.load())
+    if let Ok(record) = store.container(&request.id).and_then(|dir| dir.load())
         && record.pid != 0
     {
         // Slurm uses an id again as soon as its task has ended. The container's first process may not have been reaped
@@ -204,10 +225,10 @@ pub(super) fn run_alone(store: &Store, mut options: CreateOptions) -> Result<u8>
             lifecycle::wait_for_end(&init, 2)?;
         }
         if !record.is_alive()? {
-            lifecycle::delete(store, &options.id, Deletion::IfStopped)?;
+            lifecycle::delete(store, &request.id, Deletion::IfStopped)?;
         }
     }
-    create::run(store, options)
+    create::run_settled(store, request.alone(), loaded)
 }
 
 /// A task that joins a container which is there.
@@ -228,15 +249,16 @@ struct Joining<'a> {
     /// The task gets a copy of the container's mounts.
     own_mounts: bool,
     /// The container's config says which namespaces it has: another step may have made it.
-    kept: bool,
+    persistent: bool,
     /// Namespaces that the step wants to be the container's own.
     unshare: Vec<LinuxNamespaceType>,
 }
 
 impl<'a> Joining<'a> {
     fn new(
-        options: &CreateOptions,
-        (bundle, Loaded { config, inherits_env, kept_from, .. }): (PathBuf, Loaded),
+        request: &StartRequest,
+        user_map: Option<UserMap>,
+        Loaded { bundle, config, inherits_env, confinement, .. }: Loaded,
         dir: &ContainerDir,
         number: u32,
         ignored: u64,
@@ -245,24 +267,24 @@ impl<'a> Joining<'a> {
         let caller = Caller::current()?;
         let spec = &config.spec;
         rt_spec::check(spec, &caller)?;
-        let adapted = rootless::adapt(spec, &caller, options.user_map)?;
+        let adapted = rootless::adapt(spec, &caller, user_map)?;
         let process = spec.process().as_ref().ok_or_else(|| err!("config.json: process is missing"))?;
-        let own = has_run_hooks(options);
+        let own = has_run_hooks(request);
         // The container's config is long to read, and a join short: a program that has all of its own needs nothing of it.
         let made = if own && process.capabilities().is_some() { None } else { Some(dir.spec()?) };
         let first = made.as_ref().and_then(|made| made.process().as_ref());
         let process = &confined_as(process, first, own);
         let all_ids = rootless::all_ids(&caller, &adapted);
-        let open_fds = options.preserve_fds.saturating_add(options.listen_fds);
+        let open_fds = request.preserve_fds.saturating_add(request.listen_fds);
         let linux = made.as_ref().filter(|_| !own).unwrap_or(spec).linux().as_ref();
         let mut plan = ProcessPlan::new(process, &adapted, linux, all_ids, open_fds, &mut Vec::new())?;
-        plan.listen_fds = options.listen_fds;
-        plan.kept_from = kept_from;
-        if let Some(task) = &options.task {
+        plan.listen_fds = request.listen_fds;
+        plan.confinement = confinement;
+        if let Some(task) = &request.task {
             plan.set_task(spec, task);
         }
         let (mut rank, mut ignored) = (None, ignored);
-        if let Some(run) = &options.run {
+        if let Some(run) = &request.run {
             plan.take_umask(Some(process), rt_sys::process::umask());
             if inherits_env {
                 plan.inherit_pmi();
@@ -271,16 +293,16 @@ impl<'a> Joining<'a> {
             // A script may be between a rank and its launcher, and who names a run calls as he likes.
             ignored = process::stat(proc, "self")?.ignored;
         }
-        if let Some(asked) = &options.overrides.entrypoint_first {
+        if let Some(asked) = &request.entrypoint_first {
             // The first task has run it.
             plan.env = entrypoint::merge(&plan.env, &entrypoint::saved(dir.fd())?, &asked.env);
         }
         let root = spec.root().as_ref().ok_or_else(|| err!("config.json: root is missing"))?;
-        let rootfs = match &options.image_file {
+        let rootfs = match &request.image_file {
             Some(file) => file.clone(),
             None => bundle.join(annotations::image_file(spec).unwrap_or(root.path())),
         };
-        let own_mounts = match (&options.kept, &options.task) {
+        let own_mounts = match (&request.persistent, &request.task) {
             (Some(kept), Some(task)) if kept.own_mounts => {
                 let step = task.id.as_ref().map(|id| &id.step);
                 let record = dir.load()?;
@@ -288,13 +310,13 @@ impl<'a> Joining<'a> {
             }
             _ => false,
         };
-        let unshare = options.task.as_ref().map(|task| task.unshare.clone()).unwrap_or_default();
-        let kept = options.kept.is_some();
+        let unshare = request.task.as_ref().map(|task| task.unshare.clone()).unwrap_or_default();
+        let persistent = request.persistent.is_some();
         Ok(Joining {
-            keeps_keyring: options.no_new_keyring,
+            keeps_keyring: request.no_new_keyring,
             number,
             rank,
-            ranks: options.run.as_ref().and_then(|run| run.ranks),
+            ranks: request.run.as_ref().and_then(|run| run.ranks),
             ignored,
             caller,
             plan,
@@ -302,7 +324,7 @@ impl<'a> Joining<'a> {
             proc,
             config,
             own_mounts,
-            kept,
+            persistent,
             unshare,
         })
     }
@@ -343,8 +365,8 @@ impl<'a> Joining<'a> {
         pidfd: OwnedFd,
         holder: Option<(OwnedFd, u32)>,
     ) -> Result<Option<u8>> {
-        let namespaces = match self.kept {
-            true => self.namespaces_of_kept(dir)?,
+        let namespaces = match self.persistent {
+            true => self.namespaces_of_persistent(dir)?,
             false => exec::configured_namespaces(&self.config.spec, &self.caller)?.0,
         };
         // The link of the member is made only after joining. Other tasks pass the pidfd of a member that they find to
@@ -408,7 +430,7 @@ impl<'a> Joining<'a> {
     }
 
     /// The namespaces of a container that another step may have made, and asked other things of.
-    fn namespaces_of_kept(&self, dir: &ContainerDir) -> Result<Namespaces> {
+    fn namespaces_of_persistent(&self, dir: &ContainerDir) -> Result<Namespaces> {
         let namespaces = exec::configured_namespaces(&dir.spec()?, &self.caller)?.0;
         for kind in &self.unshare {
             let (namespace, name) = match kind {
@@ -646,7 +668,7 @@ pub(crate) fn tasks_delete(store: &Store, id: &str) -> Result<()> {
     if let Some(job) = TaskName::parse(id).filter(|name| name.step.is_none()) {
         let of_job = |record: &Record| record.step.as_ref().is_some_and(|step| job.means(step));
         // What is there for all jobs stays.
-        let stays = |record: &Record| matches!(store.kept(&record.id), Ok(Some(kept)) if kept.global);
+        let stays = |record: &Record| matches!(store.persistent(&record.id), Ok(Some(kept)) if kept.global);
         for record in store.list()?.into_iter().filter(of_job).filter(|record| !stays(record)) {
             lifecycle::delete(store, &record.id, Deletion::ForcedForSlurm)?;
         }

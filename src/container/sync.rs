@@ -88,7 +88,7 @@ impl Link {
     /// The next message from init; `None` when init has exec'd or died.
     ///
     /// # Errors
-    /// It died before it has read what it was told: the kernel says so by ECONNRESET.
+    /// The other side died before it has read what it was told: the kernel says so by ECONNRESET.
     pub(super) fn hear(&self) -> Result<Option<FromInit>> {
         let packet = match self.receive() {
             Err(e) if e.is(libc::ECONNRESET) => bail!("the container's init died while it was set up"),

@@ -4,12 +4,14 @@
 //! program, where no runtime is left.
 
 use super::CreateOptions;
+use super::request::StartRequest;
 use crate::hooks::{self, Stage};
 use oci_spec::runtime::{Hook, Hooks};
 use rt_spec::Spec;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::{time, trace};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
@@ -52,6 +54,8 @@ struct Start {
     id: String,
     bundle: PathBuf,
     image: Option<String>,
+    /// Who has said what.
+    origins: BTreeMap<&'static str, Vec<String>>,
     hooks: Hooks,
 }
 
@@ -63,8 +67,8 @@ pub(super) fn end(phase: Phase) {
     trace::phase(phase as u8);
 }
 
-/// Begins, where the options ask for it.
-pub(super) fn begin(options: &CreateOptions) -> Result<()> {
+/// Begins the trace of the start of container `id`, where the options ask for one.
+pub(super) fn begin(options: &CreateOptions, id: &str) -> Result<()> {
     let Some(path) = &options.trace else { return Ok(()) };
     let file = File::options().append(true).create(true).open(path);
     let file = file.context(|| format!("open trace {}", path.display()))?;
@@ -73,21 +77,23 @@ pub(super) fn begin(options: &CreateOptions) -> Result<()> {
         file,
         begun: time::now(),
         from: trace::now().unwrap_or(0),
-        id: options.id.clone(),
+        id: id.to_owned(),
         bundle: options.bundle.clone(),
         image: None,
+        origins: BTreeMap::new(),
         hooks: Hooks::default(),
     };
     *START.lock().unwrap_or_else(|e| e.into_inner()) = Some(start);
     Ok(())
 }
 
-/// Tells what container it is.
-pub(super) fn describe(spec: &Spec, hooks: &Hooks) {
+/// Tells what container it is, and who has said what of it.
+pub(super) fn describe(spec: &Spec, hooks: &Hooks, request: &StartRequest) {
     if let Some(start) = START.lock().unwrap_or_else(|e| e.into_inner()).as_mut() {
         let annotations = spec.annotations().as_ref();
         start.image = annotations.and_then(|all| all.get(rt_spec::ANNOTATION_NAME).cloned());
         start.hooks = hooks.clone();
+        start.origins = request.origins();
     }
 }
 
@@ -126,6 +132,9 @@ impl Start {
         });
         if let Some(image) = &self.image {
             line["image"] = json!(image);
+        }
+        if !self.origins.is_empty() {
+            line["origins"] = json!(self.origins);
         }
         if let Some(error) = error {
             line["error"] = json!(error.to_string());

@@ -75,10 +75,7 @@ fn text_of(path: &str) -> String {
 
 /// The program of this name beside `rt`, or in PATH.
 fn program(name: &str) -> Option<std::path::PathBuf> {
-    let beside = std::env::current_exe().ok().map(|own| own.with_file_name(name));
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let in_path = std::env::split_paths(&path).map(|dir| dir.join(name));
-    beside.into_iter().chain(in_path).find(|path| is_program(path))
+    rt_sys::start::companions(name).ok()?.into_iter().find(|path| is_program(path))
 }
 
 fn is_program(path: &std::path::Path) -> bool {

@@ -2,8 +2,10 @@
 
 use super::Check;
 use crate::store::Store;
+use rt_image_store::word;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err, output};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -28,9 +30,10 @@ pub(super) struct Bundle(PathBuf);
 
 impl Bundle {
     pub(super) fn new() -> Result<Bundle> {
-        let mut dir = std::env::temp_dir();
-        dir.push(format!("rt-doctor-{}", std::process::id()));
-        std::fs::create_dir(&dir).context(|| format!("make {}", dir.display()))?;
+        // Hooks of a bundle are executed, so nobody else may put one in its place.
+        let mut dir = word::temporary_directory()?;
+        dir.push(format!("rt-doctor-{}", rt_sys::unique::name()));
+        std::fs::DirBuilder::new().mode(0o700).create(&dir).context(|| format!("make {}", dir.display()))?;
         let bundle = Bundle(dir);
         let made = output::of(bundle.rt(None, &["spec", "--host", "--bundle"]).arg(&bundle.0));
         require(made.context(|| "execute rt")?)?;

@@ -11,7 +11,9 @@ use super::run::{self, Stage};
 use crate::pattern;
 use oci_spec::runtime::{Hook, Hooks};
 use rt_launch::launchers::HOOK_PREFIXES;
-use rt_spec::said::{ANNOTATION_ENV, ANNOTATION_MPI, MPI, PREFIXES, SAID, Said, is_host_mpi};
+use rt_spec::caller_request::{
+    ANNOTATION_ENV, ANNOTATION_MPI, CALLER_REQUEST, CallerRequest, MPI, PREFIXES, is_host_mpi,
+};
 use rt_spec::{Config, Spec, annotate, json_error};
 use rt_sys::bail;
 use rt_sys::caller;
@@ -56,7 +58,7 @@ struct When {
 /// Adds the hooks of all directories, `more` among them, that are for the container of `config`; where devices or the host's
 /// MPI are asked for also the ones that serve those. Out of line: mostly there is nothing to do.
 #[inline(never)]
-pub fn add_to(config: &mut Config, more: &[PathBuf], said: &Said, bundle: &Path) -> Result<()> {
+pub fn add_to(config: &mut Config, more: &[PathBuf], said: &CallerRequest, bundle: &Path) -> Result<()> {
     let mut definitions = load(&dirs(more))?;
     let create_runtime = Stage::CreateRuntime.as_str();
     if !said.devices.is_empty() {
@@ -275,7 +277,7 @@ fn has_bind_mounts(spec: &Spec) -> bool {
 fn inject(
     config: &mut Config,
     definitions: &[(PathBuf, Definition)],
-    said: &Said,
+    said: &CallerRequest,
     bundle: &Path,
 ) -> Result<()> {
     let mut matching = Vec::new();
@@ -314,12 +316,12 @@ pub(crate) fn is_for_hooks(variable: &str) -> bool {
 }
 
 /// The config as hooks of the stage precreate get it.
-fn with_said<'a>(config: &'a [u8], said: &Said) -> Result<Cow<'a, [u8]>> {
+fn with_said<'a>(config: &'a [u8], said: &CallerRequest) -> Result<Cow<'a, [u8]>> {
     if said.is_empty() {
         return Ok(config.into());
     }
     let mut value: serde_json::Value = serde_json::from_slice(config).map_err(json_error)?;
-    value[SAID] = serde_json::to_value(said).map_err(json_error)?;
+    value[CALLER_REQUEST] = serde_json::to_value(said).map_err(json_error)?;
     Ok(value.to_string().into_bytes().into())
 }
 
@@ -346,11 +348,8 @@ fn require(
     if definitions.iter().any(|(_, d)| d.hook.path().ends_with(name)) {
         return Ok(());
     }
-    let beside = rt_sys::start::program()?.parent().map(Path::to_owned);
-    let path = caller::path("PATH").unwrap_or_default();
-    let dirs = beside.into_iter().chain(std::env::split_paths(&path)).filter(|dir| dir.is_absolute());
     let mut found = None;
-    for path in dirs.map(|dir| dir.join(name)) {
+    for path in rt_sys::start::companions(name)?.into_iter().filter(|path| path.is_absolute()) {
         match fs::access(&path, fs::Access::EXEC_OK) {
             Ok(()) => {
                 found = Some(path);
@@ -372,7 +371,7 @@ fn require(
 
 /// Whether the host's MPI library is asked for: by the caller, else by the container's environment, else by an annotation.
 /// The annotation then says the same, because definitions are chosen by it.
-fn settle_mpi(config: &mut Config, said: &Said) -> Result<bool> {
+fn settle_mpi(config: &mut Config, said: &CallerRequest) -> Result<bool> {
     let spec = &mut *config.spec;
     let annotated = rt_spec::asks_for_mpi(spec);
     let value = |variable: &String| variable.strip_prefix(MPI)?.strip_prefix('=').map(str::to_owned);

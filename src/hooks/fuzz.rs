@@ -2,7 +2,7 @@
 
 use super::{Definition, PRECREATE, When, inject, parse};
 use rt_spec::Config;
-use rt_spec::said::Said;
+use rt_spec::caller_request::CallerRequest;
 use std::path::{Path, PathBuf};
 
 /// Configs with and without what the conditions ask about.
@@ -35,7 +35,7 @@ pub fn definition(bytes: &[u8]) {
         }
         let mut config = config();
         let all = [(PathBuf::from("/h.json"), definition.clone())];
-        inject(&mut config, &all, &Said::default(), Path::new("/")).expect("no hook is run");
+        inject(&mut config, &all, &CallerRequest::default(), Path::new("/")).expect("no hook is run");
         let hooks = |spec: &rt_spec::Spec| {
             let value = serde_json::to_value(spec.hooks()).expect("hooks are JSON");
             value

@@ -1,6 +1,6 @@
 //! The directory of one container: its record with the config, and the fifo that init waits on.
 
-use super::kept::{KEPT, PLACE};
+use super::persistent::{PERSISTENT, PLACE};
 use super::step::ENDED;
 use super::{Record, does_not_exist, names_of_files};
 use rt_spec::{Config, Spec};
@@ -65,7 +65,8 @@ impl ContainerDir {
     /// Removes what is left of a container that was here before, but not that it outlives its processes.
     pub(super) fn clear(&self) -> Result<()> {
         // A step whose first tasks have ended before its last ones begin is still one step.
-        let stays = |file: &&String| *file == KEPT || file.starts_with(PLACE) || file.starts_with(ENDED);
+        let stays =
+            |file: &&String| *file == PERSISTENT || file.starts_with(PLACE) || file.starts_with(ENDED);
         for file in names_of_files(&self.fd)?.iter().filter(|file| !stays(file)) {
             fs::unlinkat(&self.fd, file.as_str(), AtFlags::empty())
                 .context(|| format!("replace the state of {}", self.id))?;
@@ -139,7 +140,7 @@ impl ContainerDir {
     /// The record as it was written.
     fn read_record(&self) -> Result<Record> {
         let text = self.read()?;
-        // Not written yet: the container is being created.
+        // The record is not written yet: the container is being created.
         if text.is_empty() {
             return Ok(Record { id: self.id.clone(), ..Record::default() });
         }
@@ -156,7 +157,7 @@ impl ContainerDir {
     /// The record cannot be read.
     pub(crate) fn salvage(&self) -> Result<Option<Record>> {
         let text = match self.read() {
-            // It is no file that could be read.
+            // The record is no file that could be read.
             Err(e) if e.errno().is_none() => return Ok(None),
             text => text?,
         };

@@ -6,7 +6,7 @@
 //! `.images/` names what was made in images, and images that are files are mounted on `.mounted`. Everything goes through descriptors, and no link is followed.
 
 mod container_dir;
-mod kept;
+mod persistent;
 mod place;
 mod process_identity;
 mod record;
@@ -15,9 +15,9 @@ mod site;
 mod step;
 
 pub(crate) use container_dir::ContainerDir;
-pub(crate) use kept::{PersistentContainer, layer_directory, open_layer, remove_layer};
+pub(crate) use persistent::{PersistentContainer, layer_directory, open_layer, remove_layer};
 pub(crate) use process_identity::{ProcessIdentity, open_pidfd};
-pub(crate) use record::{KeptFrom, Record};
+pub(crate) use record::{Confinement, Record};
 pub(crate) use scratch::Scratch;
 pub(crate) use site::make_for_job;
 pub(crate) use step::{JoinTarget, LivingMember, Lock, Member, Role};
@@ -66,9 +66,9 @@ pub(crate) struct Store {
 /// With whose rights a store is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
-    /// It is the caller's.
+    /// The store is the caller's.
     Own,
-    /// It is this uid's, and root looks into it. Nothing is changed.
+    /// The store is this uid's, and root looks into it. Nothing is changed.
     Look(u32),
 }
 
@@ -108,7 +108,7 @@ impl Store {
             jobs => jobs.context(|| format!("open {JOBS}"))?,
         };
         let mut names = list_names(&jobs, FileType::Directory)?;
-        // Those of the prolog's own.
+        // Directories that the prolog keeps for itself begin with a dot.
         names.retain(|name| !name.starts_with('.'));
         names.sort();
         let mut stores = Vec::new();
@@ -143,7 +143,7 @@ impl Store {
     pub(crate) fn create_for_job(user: Option<&str>) -> Result<Self> {
         if let Some(path) = place_of_user(user)? {
             match Self::create_at(&path, Chosen::ByDefault) {
-                // Not the user's to make, or somebody else's.
+                // The directory is not the user's to make, or somebody else's.
                 Err(e)
                     if e.errno().is_none()
                         || [libc::EACCES, libc::EPERM, libc::EROFS].iter().any(|errno| e.is(*errno)) => {}
@@ -201,7 +201,7 @@ impl Store {
         self.access == Access::Own
     }
 
-    /// The same store for use: where root only looks into it, this process becomes its owner.
+    /// This store, to be changed: where root only looks into it, this process becomes its owner.
     pub(crate) fn for_use(self) -> Result<Self> {
         match self.access {
             Access::Look(_) => Self::open_as_owner(&self.root),
@@ -220,7 +220,7 @@ impl Store {
         for path in default_roots()? {
             match Self::create_at(&path, Chosen::ByDefault) {
                 Ok(store) => return Ok(store),
-                // It is the place of all later calls, which look no further.
+                // The directory is the place of all later calls, which look no further.
                 Err(e) if !is_passed_over(&e) => return Err(context(e, &path)),
                 // That a place cannot be is less of a reason than that somebody else has taken one.
                 Err(e) => {
@@ -333,7 +333,7 @@ impl Store {
         self.load_if_there(id)?.ok_or_else(|| does_not_exist(id))
     }
 
-    /// The same; `None` where there is no such container.
+    /// The record of container `id`; `None` where there is no such container.
     pub(crate) fn load_if_there(&self, id: &str) -> Result<Option<Record>> {
         let fd = match self.dir.as_ref().map(|dir| open_dir(dir, id)) {
             None | Some(Err(Errno::NOENT)) => return Ok(None),
@@ -397,7 +397,7 @@ impl Store {
         Ok(self.list_all()?.0)
     }
 
-    /// The same, and why one of them has no readable record, where that is so.
+    /// The records of [`Store::list`], and why one container has no readable record, where that is so.
     pub(crate) fn list_all(&self) -> Result<(Vec<Record>, Option<Error>)> {
         let mut failed = None;
         let mut records = match self.access {
@@ -513,7 +513,7 @@ impl Store {
             }
             let _ = fs::unlinkat(&lists, name.as_str(), AtFlags::empty());
         }
-        // It fails where a list is left. The next container that needs the directory makes it anew.
+        // The directory stays where a list is left. The next container that needs the directory makes it anew.
         let _ = fs::unlinkat(dir, rootfs::IMAGES, AtFlags::REMOVEDIR);
         Ok(())
     }

@@ -31,7 +31,7 @@ pub(super) fn default_roots() -> Result<impl Iterator<Item = PathBuf>> {
     roots_of(maps)
 }
 
-/// The same where `maps` are the id maps of uid 0, whose places depend on them.
+/// The places of [`default_roots`] for the caller; `maps` are the id maps of uid 0, whose places depend on them.
 fn roots_of(maps: Option<IdMaps>) -> Result<impl Iterator<Item = PathBuf>> {
     let uid = caller::uid();
     let system = maps.as_ref().filter(|maps| rt_sys::ns::is_initial(maps)).map(|_| PathBuf::from("/run/rt"));

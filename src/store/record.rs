@@ -59,13 +59,13 @@ pub(crate) struct Record {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keeps_keyring: bool,
     /// What its programs are kept from.
-    #[serde(default)]
-    pub kept_from: KeptFrom,
+    #[serde(default, rename = "kept_from")]
+    pub confinement: Confinement,
 }
 
 /// What no namespace keeps apart, and a filter of `rt`'s own refuses beside that of the config.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct KeptFrom {
+pub(crate) struct Confinement {
     /// Keys: the kernel gives a user's to whoever has his uid.
     pub keys: bool,
     /// New user namespaces. In one the host's root has the capabilities that he lacks in the container, and mounts the host's
@@ -73,7 +73,7 @@ pub(crate) struct KeptFrom {
     pub user_namespaces: bool,
 }
 
-impl KeptFrom {
+impl Confinement {
     /// True where there is something.
     pub(crate) fn any(self) -> bool {
         self.keys || self.user_namespaces

@@ -3,7 +3,7 @@
 //! Each is a directory of `rt-writable-UID` in a directory for temporary files, and locked for as long as its runtime lives, which
 //! removes it. What a runtime that was killed has left, the next one removes.
 
-use super::kept::{open_own, own_directory, remove_layer};
+use super::persistent::{open_own, own_directory, remove_layer};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::rootfs::{is_in_memory, name_of_overlay_stranger};
 use rt_sys::{caller, err, look, process};

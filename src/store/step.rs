@@ -31,9 +31,9 @@ const IMAGE_CONFIG: &str = "image.json";
 /// What a task has to do for a shared container, with the container's directory.
 #[derive(Debug)]
 pub(crate) enum Role {
-    /// It makes the container, in which nobody lives. It holds the lock exclusively.
+    /// The process makes the container, in which nobody lives. It holds the lock exclusively.
     Maker(ContainerDir),
-    /// It joins a member that lives. It holds the lock shared.
+    /// The process joins a member that lives. It holds the lock shared.
     Joiner(ContainerDir, JoinTarget),
 }
 
@@ -100,7 +100,7 @@ impl Member {
                 let Member { task, pid, rank, .. } = *self;
                 Ok(Some(LivingMember { task, pid, start_time: stat.start_time, rank: rank.unwrap_or(task) }))
             }
-            // It has ended meanwhile.
+            // The member has ended meanwhile.
             Err(e) if e.is(libc::ENOENT) || e.is(libc::ESRCH) => Ok(None),
             Err(e) => Err(e.context(format!("look at process {}", self.pid))),
         }
@@ -339,7 +339,7 @@ impl ContainerDir {
             let Some(task) = name.strip_prefix(MEMBER) else { continue };
             match fs::readlinkat(&self.fd, name.as_str(), Vec::new()) {
                 Ok(text) => members.extend(text.to_str().ok().and_then(|text| parse(task, text))),
-                // It has left meanwhile.
+                // The member has left meanwhile.
                 Err(Errno::NOENT) => {}
                 Err(e) => return Err(e).context(|| format!("read task {task} of {}", self.id)),
             }

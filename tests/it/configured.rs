@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 tests! {
     ALL { files_count_for_the_direct_form, clients_are_left_alone }
-    BOTH { variables_count_more, optional_and_missing_mounts, errors_name_the_line, tasks_have_the_jobs_variables }
+    BOTH { trace_says_who_has_said_what, variables_count_more, optional_and_missing_mounts, errors_name_the_line, tasks_have_the_jobs_variables }
     USER { another_users_file_is_refused, config_is_a_table }
     ROOT { the_account_says_what_no_variable_does, users_files_are_not_roots, the_sites_file_counts_less }
     USER { nothing_else_is_opened }
@@ -227,6 +227,45 @@ fn tasks_have_the_jobs_variables(ctx: &Ctx) {
         .arg(&bundle.dir)
         .arg(format!("{container}.3"))
         .fails(&["RT_MOUNTS: mount \"/nonexistent/x\""]);
+}
+
+/// The line of `--trace` has for each value that several may say the files, lines, variables and callers it comes from.
+fn trace_says_who_has_said_what(ctx: &Ctx) {
+    let home = full(ctx);
+    let file = home.join("rt/config.toml");
+    let line = |number: usize| format!("{}:{number}", file.display());
+    let trace = ctx.path("trace.jsonl");
+    let origins = || {
+        let text = fs::read_to_string(&trace).unwrap();
+        let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        last["origins"].clone()
+    };
+    let bundle = showing(ctx);
+    bundle.write();
+    let run = ctx.rt(["run", "-e", "X=1", "--read-only", "--trace"]).arg(&trace).arg(&bundle.dir);
+    run.env("XDG_CONFIG_HOME", &home).env("RT_WRITABLE", "1").env("RT_ENV", "Y=2").ok();
+    let expected = json!({
+        "mounts": [line(2)],
+        "env": [line(3), "RT_ENV", line(4), "command line"],
+        "unset-env": [line(5)],
+        "root": ["command line"],
+    });
+    assert_eq!(origins(), expected);
+    // The plugin's variables count in a bundle that Slurm has generated, over the command line.
+    let config = format!("XDG_CONFIG_HOME={}", home.display());
+    let bundle = generated(ctx, &[&config, "RT_CONTAINER_WRITABLE=0", "RT_CONTAINER_REMAP_ROOT=0"]);
+    let id = format!("{}.42.0.0", ctx.id());
+    ctx.remember(&id);
+    let run = ctx.rt(["slurm", "run", "--share=false", "--user-map", "root", "--trace"]).arg(&trace);
+    run.arg("--bundle").arg(&bundle.dir).arg(&id).ok();
+    let found = origins();
+    assert_eq!((&found["root"], &found["user-map"]), (&json!(["step"]), &json!(["step"])), "{found}");
+    assert_eq!(found["mounts"], json!([line(2)]), "{found}");
+    // Where nobody says anything, there is nothing to tell.
+    let bundle = showing(ctx);
+    bundle.write();
+    ctx.rt(["run", "--trace"]).arg(&trace).arg("--bundle").arg(&bundle.dir).arg(ctx.id()).run();
+    assert_eq!(origins(), Value::Null);
 }
 
 fn another_users_file_is_refused(ctx: &Ctx) {

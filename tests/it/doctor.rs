@@ -3,11 +3,12 @@
 use crate::fixture::{Ctx, Out};
 use crate::runner::{skip, tests};
 use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
 
 tests! {
     EVERY { a_host_that_works }
     USER { limits_are_named, noexec_and_terminals_are_noted, wrong_files_are_problems, a_full_directory_is_noted,
-        slurms_file_is_read }
+        slurms_file_is_read, no_bundle_where_others_rename }
 }
 
 /// The check of this name.
@@ -123,5 +124,17 @@ fn slurms_file_is_read(ctx: &Ctx) {
         ctx.file("slurm/oci.conf", &format!("{line}\n"));
         let (status, text) = found();
         assert!(status == expected && text.contains(part), "{line}: {status}: {text}");
+    }
+}
+
+/// Hooks of the bundle that is tried are executed.
+fn no_bundle_where_others_rename(ctx: &Ctx) {
+    let shared = ctx.mkdir("shared");
+    for (mode, good) in [(0o777, false), (0o1777, true)] {
+        std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(mode)).unwrap();
+        let out = ctx.rt(["doctor", "--json"]).env("TMPDIR", &shared).run();
+        let found = check(&out, "a container");
+        assert_eq!(found["status"] == "ok", good, "{found}");
+        assert_eq!(found.to_string().contains("others can rename"), !good, "{found}");
     }
 }

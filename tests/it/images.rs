@@ -1,6 +1,6 @@
 //! `rt run IMAGE`: what an operand means, the store of images, and its marks of use.
 
-use crate::client::Caller;
+use crate::client::{Caller, UID};
 use crate::devices::{definition, definitions, other_package};
 use crate::fixture::{Cmd, Ctx, eventually};
 use crate::runner::{skip, tests};
@@ -16,16 +16,22 @@ tests! {
     BOTH {
         operands_that_are_no_bundle, flags_for_images, rt_pull_that_is_missing, ctrl_c_ends_both, stores_of_others,
         starts_leave_one_mark, stores_that_are_read_only, words_of_somebody_else, words_of_somebody_else_are_not_read,
+        programs_of_somebody_else_beside_rt,
         names_in_the_configured_registry,
     }
-    USER { stores_of_each_user, bundles_of_a_team, marks_of_somebody_else, a_mark_below_a_mount_of_somebodys }
+    USER {
+        stores_of_each_user, bundles_of_a_team, marks_of_somebody_else, a_mark_below_a_mount_of_somebodys, words_with_an_acl,
+    }
 }
 
 /// The directory with `rt-pull`, for PATH.
 pub fn path(ctx: &Ctx) -> String {
-    const PACKAGES: [&str; 7] = [
+    const PACKAGES: [&str; 10] = [
         "pull",
         "crates/dockerfile",
+        "crates/oci-content",
+        "crates/oci-layer",
+        "crates/oci-registry",
         "crates/rt-image-store",
         "crates/rt-cli",
         "crates/rt-spec",
@@ -423,6 +429,84 @@ fn words_of_somebody_else(ctx: &Ctx) {
     let digest = ctx.rt(["slurm", "digest", "data"]).cwd(&here).env("RT_IMAGES", ctx.path("images"));
     digest.fails(&[&whose]);
     fs::remove_dir_all(&data).unwrap();
+}
+
+/// Programs of the same installation lie beside `rt`; in a directory that others can write, anybody can have put them there.
+fn programs_of_somebody_else_beside_rt(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("only root gives files to others");
+    }
+    const OTHER: u32 = 12345;
+    let shared = ctx.mkdir("shared");
+    fs::set_permissions(&shared, fs::Permissions::from_mode(0o1777)).unwrap();
+    let own = shared.join("rt");
+    fs::copy(ctx.rt_path(), &own).unwrap();
+    ctx.give(&own);
+    let marker = ctx.path("ran");
+    ctx.give(&ctx.path(""));
+    for name in ["rt-pull", "rt-hook-mpi"] {
+        let program = shared.join(name);
+        fs::write(&program, format!("#!/bin/sh\ntouch {}\n", marker.display())).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let bundle = ctx.bundle();
+    bundle.write();
+    let images = || ctx.command(&own).arg("images").env("PATH", "/usr/bin:/bin");
+    let mpi = || {
+        let run = ctx.command(&own).arg("--root").arg(&ctx.state).args(["run", "--mpi", "host"]);
+        run.arg(&bundle.dir).env("PATH", "/usr/bin:/bin")
+    };
+    let give = |uid: u32| {
+        for name in ["rt-pull", "rt-hook-mpi"] {
+            sys::chown(&shared.join(name), uid, uid).unwrap();
+        }
+    };
+    give(OTHER);
+    images().fails(&["rt-pull is not in PATH", "somebody else's"]);
+    mpi().fails(&["rt-hook-mpi"]);
+    assert!(!marker.exists());
+    give(ctx.caller.host_ids().0);
+    images().ok();
+    assert!(marker.exists());
+}
+
+/// Where each user has a group of the same number, that group may write. With an ACL the same bits are what a named user may.
+fn words_with_an_acl(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("only root becomes another user");
+    }
+    const ACL: &str = "system.posix_acl_access";
+    let bundle = ctx.bundle().ops(&["say it runs"]);
+    bundle.write();
+    let here = ctx.mkdir("here");
+    let debian = here.join("debian");
+    fs::rename(&bundle.dir, &debian).unwrap();
+    let all = [here.clone(), debian.clone(), debian.join("config.json")];
+    for (path, mode) in all.iter().zip([0o775, 0o775, 0o664]) {
+        sys::chown(path, UID, UID).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let run = || {
+        let cmd = ctx.rt(["run", "debian"]).env("PATH", "/not/there").env("RT_IMAGES", ctx.path("images"));
+        cmd.cwd(&here).by_tests().after([Step::Groups(vec![UID]), Step::Ids(UID, UID)])
+    };
+    assert_eq!(run().ok().line(0), json!("it runs"));
+    for path in &all {
+        // Version 2 (acl(5)): the owner, user 12345, the group, the mask, all others.
+        let entry = |tag: u16, may: u16, id: u32| {
+            [&tag.to_le_bytes()[..], &may.to_le_bytes(), &id.to_le_bytes()].concat()
+        };
+        let none = u32::MAX;
+        let entries = [(1, 7, none), (2, 7, 12345), (4, 5, none), (0x10, 7, none), (0x20, 5, none)];
+        let acl = entries.map(|(tag, may, id)| entry(tag, may, id)).concat();
+        let acl = [&2u32.to_le_bytes()[..], &acl].concat();
+        if let Err(e) = rustix::fs::setxattr(path, ACL, &acl, rustix::fs::XattrFlags::empty()) {
+            skip!("no ACLs here: {e}");
+        }
+        run().fails(&["others can"]);
+        rustix::fs::removexattr(path, ACL).unwrap();
+    }
+    assert_eq!(run().ok().line(0), json!("it runs"));
 }
 
 /// Nothing is read before it is known whose it is: what somebody else has put here can be without end, or never answer.

@@ -8,15 +8,17 @@ use crate::sys;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 tests! {
     ALL { owners_of_a_run_are_in_the_image }
-    USER { layers_of_a_run_keep_owners }
+    USER { layers_of_a_run_keep_owners, names_lead_to_no_descriptor_of_the_supervisor }
     BOTH {
         what_is_recorded_is_told, links_and_names_share_an_owner, copies_belong_to_whom_chown_names, users_own_what_they_make,
         images_keep_their_owners, a_dead_supervisor_ends_its_container,
-        a_hostile_program_harms_itself,
+        a_hostile_program_harms_itself, names_lead_out_of_no_build,
     }
 }
 
@@ -289,4 +291,49 @@ fn a_hostile_program_harms_itself(ctx: &Ctx) {
     assert_eq!(lines[3]["uid"], 33, "the supervisor answers as before: {out:?}");
     has(&entries, &[("edge", "-rw-r--r-- 7/8"), ("one", "-rw-r--r-- 7/8"), ("x", "-rw-r--r-- 33/34")]);
     is_clean(ctx);
+}
+
+/// Steps that try to give away a set-id file of the caller's on the host: the real chown(2) below takes its set-id bit.
+fn steps_out(ctx: &Ctx, prefixes: impl Iterator<Item = String>) -> (PathBuf, Vec<String>) {
+    let secret = ctx.path("secret");
+    ctx.command("install").args(["-m", "4755", "/dev/null"]).arg(&secret).ok();
+    let steps = prefixes.map(|prefix| format!("chown {prefix}{} 77 78", secret.display())).collect();
+    (secret, steps)
+}
+
+fn mode(file: &Path) -> u32 {
+    fs::metadata(file).unwrap().mode() & 0o7777
+}
+
+/// The supervisor opens a thread's own links in a procfs of the host's: nothing else is looked up there.
+fn names_lead_out_of_no_build(ctx: &Ctx) {
+    context(ctx);
+    let out =
+        ["/proc/self/../..", "/proc/thread-self/../../..", "/dev/fd/../../..", "/proc/self/fd/../../.."];
+    let (secret, steps) = steps_out(ctx, out.map(str::to_owned).into_iter());
+    let steps: Vec<String> = steps.iter().map(|step| format!("{step:?}")).collect();
+    let file = format!("{BASE}RUN [\"/probe\", {}, \"rm /text\"]\n", steps.join(", "));
+    built(ctx, &file, &["-o", "oci:layout:t"]);
+    assert_eq!(mode(&secret), 0o4755);
+}
+
+/// In a container without a PID namespace the supervisor has a `self` in the container's procfs.
+fn names_lead_to_no_descriptor_of_the_supervisor(ctx: &Ctx) {
+    let links = (3..12)
+        .map(|number| format!("fd/{number}/../../.."))
+        .chain(["cwd/../..".to_owned(), "root".to_owned()]);
+    let (secret, steps) = steps_out(ctx, links.map(|link| format!("/proc/./self/{link}")));
+    let bundle = ctx
+        .bare_bundle()
+        .with("/annotations", json!({ "rt.user": "root" }))
+        .with("/linux/namespaces", json!([{ "type": "mount" }, { "type": "uts" }]))
+        .with("/mounts", json!([]))
+        .mount("/proc", "bind", "/proc", &["rbind", "nosuid", "noexec", "nodev"]);
+    bundle.write();
+    let flags = ["--as-root", "--root-emulation", "full", "--overlay", "layer", "id", "--", "/probe"];
+    let words = [&["run", "--bundle", bundle.dir.to_str().unwrap()], &flags[..]].concat();
+    let steps: Vec<&str> = steps.iter().map(String::as_str).collect();
+    let out = rt(ctx, &[&words[..], &steps, &["write /x y", "chown /x 33 34", "stat /x"]].concat()).ok();
+    assert!(out.stdout.contains("\"gid\":34"), "there is a supervisor: {out:?}");
+    assert_eq!(mode(&secret), 0o4755, "{out:?}");
 }

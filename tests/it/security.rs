@@ -869,7 +869,7 @@ fn procfs_writes_are_not_redirected(ctx: &Ctx) {
 }
 
 /// Root's own container of the host's /proc and /dev: uid 0 owns the files there, whatever namespace it is in.
-/// The host's root is the same to its kernel without capabilities, and in a user namespace in which his number is his own.
+/// The host's root is the same to its kernel without capabilities, and in a user namespace, whatever his number is there.
 fn hosts_root_with_less(ctx: &Ctx) {
     const SETTING: &str = "/proc/sys/kernel/core_uses_pid";
     let now = fs::read_to_string(SETTING).unwrap();
@@ -882,8 +882,12 @@ fn hosts_root_with_less(ctx: &Ctx) {
         .ops(&[&format!("write {SETTING} {}", now.trim()), "syscall 272 0x10000000"]);
     bundle.write();
     let without = ["--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin"];
-    for (program, flags) in [("unshare", &["-U", "-r"][..]), ("setpriv", &without)] {
-        let state = ctx.path(program);
+    for (program, flags) in [
+        ("unshare", &["-U", "-r"][..]),
+        ("unshare", &["-U", "--map-user=77", "--map-group=77"]),
+        ("setpriv", &without),
+    ] {
+        let state = ctx.path(&flags.concat());
         let rt = ctx.command(program).args(flags).arg(ctx.rt_path()).arg("--root").arg(state);
         let out = rt.arg("run").arg(&bundle.dir).ok();
         assert_eq!(

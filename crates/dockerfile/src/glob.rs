@@ -7,7 +7,7 @@
 pub enum Rules {
     /// Go's filepath.Match: `*`, `?` and `[a-z]`, none of which crosses a slash.
     Path,
-    /// The same and `**`, for any number of directories.
+    /// What [`Rules::Path`] has, and `**` for any number of directories.
     Ignore,
     /// `*` and `?` stand for any characters.
     Variable,

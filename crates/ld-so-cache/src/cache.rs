@@ -58,7 +58,7 @@ impl<'a> CacheEntry<'a> {
         CacheEntry::of(Cow::Borrowed(name.as_ref()), Cow::Borrowed(path.as_ref()), flags)
     }
 
-    /// The same with strings of its own.
+    /// A library for every processor, with strings of its own.
     pub fn owned(name: impl AsRef<OsStr>, path: impl AsRef<OsStr>, flags: i32) -> CacheEntry<'a> {
         CacheEntry::of(Cow::Owned(name.as_ref().to_owned()), Cow::Owned(path.as_ref().to_owned()), flags)
     }

@@ -15,7 +15,7 @@ impl Error {
         Error(text)
     }
 
-    /// The same error with the place where it was found in front.
+    /// This error with the place where it was found in front.
     pub(crate) fn at(self, place: impl fmt::Display) -> Self {
         Error(format!("{place}: {}", self.0))
     }

@@ -16,7 +16,7 @@ struct Rule {
     action: u16,
     /// The conditions where arguments have 64 bits, by argument, in `Rules::conditions`.
     wide: Range<u32>,
-    /// Those where they have 32 bits.
+    /// The conditions where arguments have 32 bits.
     narrow: Range<u32>,
 }
 

@@ -40,7 +40,7 @@ struct ChainLink {
 
 /// A chain of which the program has the code.
 struct WrittenChain {
-    /// It was written for arguments of 64 bits.
+    /// The chain was written for arguments of 64 bits.
     wide: bool,
     chain: u16,
     leaf: u16,

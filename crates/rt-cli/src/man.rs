@@ -61,7 +61,7 @@ fn roff(text: &str) -> String {
         .collect()
 }
 
-/// The same within a line.
+/// `text` so that roff(7) prints it as it is, for the middle of a line.
 fn inline(text: &str) -> String {
     roff(text).trim_end().to_owned()
 }

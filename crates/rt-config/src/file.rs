@@ -1,8 +1,8 @@
 //! The files: whose they may be, and what stands on which line.
 
+use crate::expand::{Lookup, expand, is_name, is_pattern};
 use crate::keys::{KEYS, Key, Kind};
 use crate::mount::Mount;
-use crate::variables::{Lookup, expand, is_name, is_pattern};
 use crate::{Origin, Setting, Value};
 use rt_cli::{parse::bytes, wrong};
 use rt_sys::caller;

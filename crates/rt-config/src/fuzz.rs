@@ -1,8 +1,8 @@
 //! What the fuzz targets (`fuzz/` at the root of the sources) call. Each function panics where a promise is broken.
 
+use crate::expand::{is_name, is_pattern};
 use crate::keys::{KEYS, Kind};
 use crate::mount::Mount;
-use crate::variables::{is_name, is_pattern};
 use crate::{Config, Origin, Setting, Value, file, variables};
 use rt_spec::mounts;
 use std::fmt::Write;

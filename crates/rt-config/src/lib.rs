@@ -6,16 +6,17 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+mod expand;
 mod file;
 pub mod fuzz;
 mod keys;
 mod mount;
 mod variables;
 
+pub use expand::Lookup;
 pub use file::SITE;
 pub use keys::*;
 pub use mount::Mount;
-pub use variables::Lookup;
 
 use rt_sys::error::Result;
 use std::fmt;
@@ -206,11 +207,5 @@ impl Config {
             _ => None,
         });
         stores.collect()
-    }
-
-    /// The variables to set, as words of `-e`: `NAME=VALUE`, and the names of those that take the caller's value.
-    pub fn variables(&self) -> Vec<String> {
-        let set = self.of(&ENV).map(|setting| setting.value.to_string());
-        set.chain(self.texts(&PASS_ENV).map(str::to_owned)).collect()
     }
 }

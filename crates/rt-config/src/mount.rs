@@ -1,6 +1,6 @@
 //! A mount of the configuration.
 
-use crate::variables::{Lookup, expand};
+use crate::expand::{Lookup, expand};
 use rt_spec::mounts;
 use rt_sys::bail;
 use rt_sys::error::Result;

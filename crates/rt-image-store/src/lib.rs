@@ -119,7 +119,7 @@ impl ImageStore {
         Ok(Some(dir))
     }
 
-    /// The same, whoever can change it, as that of the marks ([`USES`]).
+    /// A directory of the store that anybody may be able to change, as that of the marks ([`USES`]); `None` where it is missing.
     ///
     /// # Errors
     /// It is a link, or a file system that somebody who can write in the store has mounted.

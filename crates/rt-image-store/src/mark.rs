@@ -39,7 +39,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// That of this process.
+    /// The machine and the PID namespace of this process.
     pub fn current() -> Result<Machine> {
         let boot = "/proc/sys/kernel/random/boot_id";
         let boot = fd::read_file(Path::new(boot)).context(|| format!("read {boot}"))?;

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use rt_sys::net::is_registry_host;
+
 /// The longest name of a file (NAME_MAX).
 const LONGEST: usize = 255;
 
@@ -9,17 +11,15 @@ const LONGEST: usize = 255;
 /// `rt-pull` asks for are then the same.
 pub fn in_registry<'a>(text: &'a str, configured: Option<&str>) -> Cow<'a, str> {
     let text = text.strip_prefix("docker://").unwrap_or(text);
-    let names_one = text.contains('#') || text.split_once('/').is_some_and(|(first, _)| is_host(first));
+    let names_one =
+        text.contains('#') || text.split_once('/').is_some_and(|(first, _)| is_registry_host(first));
     match configured.filter(|_| !names_one) {
         // A host such as `nas` would be read as a part of the repository.
-        Some(registry) => format!("{registry}{}{text}", if is_host(registry) { '/' } else { '#' }).into(),
+        Some(registry) => {
+            format!("{registry}{}{text}", if is_registry_host(registry) { '/' } else { '#' }).into()
+        }
         None => text.into(),
     }
-}
-
-/// True where the first part of a name is a registry's host rather than a part of the repository.
-pub fn is_host(first: &str) -> bool {
-    first.contains(['.', ':']) || first == "localhost" || first.starts_with('[')
 }
 
 /// The file in `names` for the image `name`: percent-encoded, then a comma, and the platform. Without `platform` that is
@@ -29,7 +29,7 @@ pub fn key(name: &str, platform: Option<&str>) -> Option<String> {
     Some(key_of_any_length(name, platform)).filter(|key| key.len() <= LONGEST)
 }
 
-/// The same, which may be too long.
+/// The name of the file of [`key`], which may be too long for one.
 pub fn key_of_any_length(name: &str, platform: Option<&str>) -> String {
     let mut key = String::with_capacity(name.len() + 24);
     escape(name, &mut key);

@@ -47,7 +47,7 @@ pub enum PullPolicy {
     Always,
     /// If the store does not have it.
     Missing,
-    /// Not even then.
+    /// Never, also where the store does not have the image.
     Never,
 }
 

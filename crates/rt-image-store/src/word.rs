@@ -5,12 +5,15 @@
 
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::{caller, err, fd};
-use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{self, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
+
+/// How a file is opened that is looked at, and nothing else.
+const ENTRY: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
 /// True for a word that can only be a path.
 pub fn is_path(word: &OsStr) -> bool {
@@ -41,25 +44,24 @@ pub enum There {
 pub fn look(path: &Path) -> Result<There> {
     let here = || "look at the current directory";
     let me = Caller::own();
-    let here_stat = fs::stat(".").context(here)?;
+    let mut dir = fs::open(".", ENTRY, Mode::empty()).context(here)?;
+    let here_stat = fd::stat(&dir)?;
     let mut above = here_stat;
-    let mut dir: Option<OwnedFd> = None;
+    let mut is_first = true;
     let mut shown = PathBuf::new();
-    let mut parts = path.components().peekable();
-    while let Some(part) = parts.next() {
+    for part in path.components() {
         shown.push(part);
         let look_at = || format!("look at {}", shown.display());
         if part == Component::CurDir {
             // The current directory, which is only the first part.
-            if let Err(e) = me.require_own(&shown, &above, false) {
-                return Ok(There::Foreign(e));
+            if let Some(why) = me.why_not_own(&shown, &dir, &above, false)? {
+                return Ok(There::Foreign(why));
             }
             continue;
         }
-        let at = dir.as_ref().map_or(fs::CWD, AsFd::as_fd);
-        let shared = !caller::is_trusted(above.st_uid) || me.others_can_write(&above);
-        let (found, opened) = match entry(at, part, shared) {
-            Ok(entry) => entry,
+        let is_shared = !caller::is_trusted(above.st_uid) || me.others_can_write(dir.as_fd(), &above)?;
+        let found = match entry(&dir, part, is_shared) {
+            Ok(found) => found,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG) => return Ok(There::Nothing),
             Err(Errno::XDEV) => {
                 let text = "a file system is mounted there, in a directory that others can write";
@@ -67,64 +69,56 @@ pub fn look(path: &Path) -> Result<There> {
             }
             Err(e) => return Err(e).context(look_at),
         };
-        if dir.is_none()
+        if is_first
             // Whoever serves a file system says whose its files are, as he likes.
             && let Some(uid) = rt_sys::mount::fuse_owner(Path::new("."), &here_stat).context(here)?
             && !caller::is_trusted(uid)
         {
             return Ok(There::Foreign(err!("{} is on a file system that uid {uid} serves", shown.display())));
         }
-        let is_link = FileType::from_raw_mode(found.st_mode) == FileType::Symlink;
-        if let Err(e) = me.require_own(&shown, &found, is_link) {
-            return Ok(There::Foreign(e));
+        is_first = false;
+        let stat = fd::stat(&found)?;
+        let is_link = FileType::from_raw_mode(stat.st_mode) == FileType::Symlink;
+        if let Some(why) = me.why_not_own(&shown, &found, &stat, is_link)? {
+            return Ok(There::Foreign(why));
         }
-        if matches!(part, Component::Normal(_)) && me.others_can_rename(&above) {
+        if matches!(part, Component::Normal(_)) && me.others_can_rename(dir.as_fd(), &above)? {
             let text = "others can put something else in its place at any time";
             return Ok(There::Foreign(err!("{}: {text}", shown.display())));
         }
-        above = found;
-        let follow =
-            |flags| fs::openat(at, part.as_os_str(), OFlags::PATH | OFlags::CLOEXEC | flags, Mode::empty());
-        let mut next = opened;
-        if is_link {
-            let way = fs::readlinkat(at, part.as_os_str(), Vec::new()).context(look_at)?;
-            let trusts = |stat: &Stat, is_last: bool| is_last || !me.others_can_rename(stat);
-            if let Some(place) = fd::walk(at, Path::new(OsStr::from_bytes(way.to_bytes())), trusts)? {
-                let text =
-                    format!("it leads through {place}, in which others can put something else at any time");
-                return Ok(There::Foreign(err!("{}: {text}", shown.display())));
-            }
-            let target = match follow(OFlags::empty()) {
-                Ok(target) => target,
-                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(There::Own(FileType::Symlink)),
-                Err(e) => return Err(e).context(look_at),
-            };
-            above = rt_sys::mount::owned_stat(&target)?;
-            if let Err(e) = me.require_own(&shown, &above, false) {
-                return Ok(There::Foreign(e));
-            }
-            next = Some(target);
+        if !is_link {
+            (above, dir) = (stat, found);
+            continue;
         }
-        if parts.peek().is_some() && next.is_none() {
-            next = match follow(OFlags::NOFOLLOW) {
-                Err(Errno::NOENT) => return Ok(There::Nothing),
-                opened => Some(opened.context(look_at)?),
-            };
+        let way = fs::readlinkat(&found, "", Vec::new()).context(look_at)?;
+        let trusts = |dir: BorrowedFd<'_>, stat: &Stat, is_last: bool| {
+            Ok(is_last || !me.others_can_rename(dir, stat)?)
+        };
+        if let Some(place) = fd::walk(&dir, Path::new(OsStr::from_bytes(way.to_bytes())), trusts)? {
+            let text =
+                format!("it leads through {place}, in which others can put something else at any time");
+            return Ok(There::Foreign(err!("{}: {text}", shown.display())));
         }
-        dir = next;
+        let target = match fs::openat(&dir, part.as_os_str(), ENTRY, Mode::empty()) {
+            Ok(target) => target,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(There::Own(FileType::Symlink)),
+            Err(e) => return Err(e).context(look_at),
+        };
+        above = rt_sys::mount::owned_stat(&target)?;
+        if let Some(why) = me.why_not_own(&shown, &target, &above, false)? {
+            return Ok(There::Foreign(why));
+        }
+        dir = target;
     }
     Ok(There::Own(FileType::from_raw_mode(above.st_mode)))
 }
 
-/// The entry `part` of `dir`, itself and no target of it; opened where others can write `dir`: somebody can have mounted a
-/// file system there that never answers.
-fn entry(dir: impl AsFd, part: Component<'_>, shared: bool) -> Result<(Stat, Option<OwnedFd>), Errno> {
+/// Opens the entry `part` of `dir`, itself and no target of it. In a directory that is shared, somebody can have mounted a file
+/// system there that never answers.
+fn entry(dir: &OwnedFd, part: Component<'_>, is_shared: bool) -> Result<OwnedFd, Errno> {
     match part {
-        Component::Normal(name) if shared => {
-            let opened = fd::open_entry(&dir, name, OFlags::PATH)?;
-            Ok((fs::fstat(&opened)?, Some(opened)))
-        }
-        _ => Ok((fs::statat(&dir, part.as_os_str(), AtFlags::SYMLINK_NOFOLLOW)?, None)),
+        Component::Normal(name) if is_shared => fd::open_entry(dir, name, OFlags::PATH),
+        _ => fs::openat(dir, part.as_os_str(), ENTRY | OFlags::NOFOLLOW, Mode::empty()),
     }
 }
 
@@ -143,7 +137,7 @@ pub fn own(word: &Path) -> Result<Option<FileType>> {
     }
 }
 
-/// The same as [`own`], where a word that says itself that a file is meant, by `names_file`, may lead to anybody's.
+/// What [`own`] finds, where a word that says itself that a file is meant, by `names_file`, may lead to anybody's.
 ///
 /// # Errors
 /// As of [`own`].
@@ -171,7 +165,20 @@ pub fn has_own_config(word: &Path) -> Result<bool> {
 /// The kernel does not say.
 pub fn changeable_by_others(path: &Path) -> Result<Option<String>> {
     let me = Caller::own();
-    fd::walk(fs::CWD, path, |dir, _| !me.others_can_rename(dir)).context(|| path.display())
+    fd::walk(fs::CWD, path, |dir, stat, _| Ok(!me.others_can_rename(dir, stat)?)).context(|| path.display())
+}
+
+/// The directory for temporary files (TMPDIR, else /tmp), for what is found again by its path.
+///
+/// # Errors
+/// Others can rename what is in it, or the kernel does not say.
+pub fn temporary_directory() -> Result<PathBuf> {
+    let dir = std::env::temp_dir();
+    match changeable_by_others(&dir)? {
+        None => Ok(dir),
+        Some(place) => Err(err!("TMPDIR: others can rename what is in {place}")
+            .hint("TMPDIR names a directory that nobody else can write, or one such as /tmp")),
+    }
 }
 
 /// Refuses what is at `word`, a bundle with the config `config`, where others can have put it there.
@@ -228,30 +235,39 @@ impl Caller {
         Caller { uid: caller::uid(), gid: rustix::process::getegid().as_raw() }
     }
 
-    fn require_own(self, path: &Path, stat: &Stat, is_link: bool) -> Result<()> {
+    /// Why a file with this state is not the caller's or root's own; none where it is.
+    fn why_not_own(self, path: &Path, file: impl AsFd, stat: &Stat, is_link: bool) -> Result<Option<Error>> {
         let what = || match path == Path::new(".") {
             true => "the current directory".into(),
             false => path.display().to_string(),
         };
         if !caller::is_trusted(stat.st_uid) {
-            return Err(err!("{} belongs to uid {}", what(), stat.st_uid));
+            return Ok(Some(err!("{} belongs to uid {}", what(), stat.st_uid)));
         }
-        if !is_link && self.others_can_write(stat) {
-            return Err(err!("{} belongs to uid {}, and others can write it", what(), stat.st_uid));
+        if !is_link && self.others_can_write(file.as_fd(), stat)? {
+            return Ok(Some(err!("{} belongs to uid {}, and others can write it", what(), stat.st_uid)));
         }
-        Ok(())
+        Ok(None)
     }
 
-    /// Where each user has a group of the same number, the usual umask of all but root lets that group write.
-    fn others_can_write(self, stat: &Stat) -> bool {
+    /// Where each user has a group of the same number, the usual umask of all but root lets that group write. With an access control
+    /// list its bit speaks of other users, too.
+    fn others_can_write(self, file: BorrowedFd<'_>, stat: &Stat) -> Result<bool> {
         let is_own_group = stat.st_gid == self.gid && self.gid == self.uid && self.uid != 0;
-        stat.st_mode & if is_own_group { 0o002 } else { 0o022 } != 0
+        match stat.st_mode & 0o022 {
+            0 => Ok(false),
+            0o020 if is_own_group => {
+                fd::has_acl(fd::link(file)).context(|| format!("look at the rights of {}", fd::shown(file)))
+            }
+            _ => Ok(true),
+        }
     }
 
     /// True for a directory in which others can rename what is the caller's: what is looked at now is not what is opened then.
     /// In one with the sticky bit they cannot.
-    fn others_can_rename(self, dir: &Stat) -> bool {
-        let is_others = !caller::is_trusted(dir.st_uid) && !caller::may_be_hosts_root(dir.st_uid);
-        is_others || self.others_can_write(dir) && Mode::from_raw_mode(dir.st_mode) & Mode::SVTX != Mode::SVTX
+    fn others_can_rename(self, dir: BorrowedFd<'_>, stat: &Stat) -> Result<bool> {
+        let is_others = !caller::is_trusted(stat.st_uid) && !caller::may_be_hosts_root(stat.st_uid);
+        let is_sticky = Mode::from_raw_mode(stat.st_mode).contains(Mode::SVTX);
+        Ok(is_others || !is_sticky && self.others_can_write(dir, stat)?)
     }
 }

@@ -49,7 +49,7 @@ pub fn adapt(
     if let Some(dir) = pmix {
         show(spec, dir, &mut notes);
         // Programs look whether it is a mount.
-        if let Some(own) = task.directories.pmix.as_ref().filter(|_| task.asked) {
+        if let Some(own) = task.directories.pmix.as_ref().filter(|_| task.has_own_environment) {
             show(spec, own, &mut notes);
         }
     }

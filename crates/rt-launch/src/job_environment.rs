@@ -35,7 +35,7 @@ struct ImageProcess {
 }
 
 impl JobEnvironment {
-    /// That of this process, which Slurm has started as the task itself.
+    /// The environment of this process, which Slurm has started as the task itself.
     pub fn own() -> Self {
         JobEnvironment { variables: caller::variables().collect() }
     }

@@ -1,6 +1,7 @@
 //! What the environment of a Slurm step asks of its container: the variables `RT_CONTAINER_*`, whose values are written as
 //! the options of pyxis are.
 
+use crate::job_environment::JobEnvironment;
 use oci_spec::runtime::{LinuxNamespaceType, Mount};
 use rt_spec::asked_mounts;
 use rt_spec::environment::REQUEST_PREFIX as PREFIX;
@@ -155,16 +156,28 @@ impl StepContainer {
             for entry in text.split(',') {
                 let what = || format!("{PREFIX}MOUNTS: {entry:?}");
                 match mount(entry, &base).map_err(|e| e.context(what()))? {
-                    Asked::Mount(mount) => {
+                    MountEntry::Mount(mount) => {
                         if !asked.mounts.contains(&mount) {
                             asked.mounts.push(*mount);
                         }
                     }
-                    Asked::Unmount(path) => asked.unmounted.push(path),
+                    MountEntry::Unmount(path) => asked.unmounted.push(path),
                 }
             }
         }
         Ok(asked)
+    }
+
+    /// What the environment of a job asks for, which the launcher has written into a config; `None` where it asks for nothing.
+    ///
+    /// # Errors
+    /// As of [`StepContainer::read`].
+    pub fn of_job(job: &JobEnvironment) -> Result<Option<Self>> {
+        if !job.has(PREFIX) {
+            return Ok(None);
+        }
+        let here = job.get("SLURM_SUBMIT_DIR").unwrap_or("/");
+        Self::read(&|name| job.get(name).map(str::to_owned), Path::new(here)).map(Some)
     }
 
     /// TmpFS of the node, a directory that each has for itself (slurm.conf(5)); Slurm's default where it is not known.
@@ -332,13 +345,13 @@ fn namespaces(text: &str) -> Result<Vec<LinuxNamespaceType>> {
 }
 
 /// What an entry of the mounts asks for.
-enum Asked {
+enum MountEntry {
     Mount(Box<Mount>),
     Unmount(PathBuf),
 }
 
 /// `SRC[:DST[:FLAG+FLAG...]]`, where SRC is a path, `tmpfs` or `umount`.
-fn mount(entry: &str, base: &Path) -> Result<Asked> {
+fn mount(entry: &str, base: &Path) -> Result<MountEntry> {
     let mut parts = entry.splitn(3, ':');
     let source =
         parts.next().filter(|source| !source.is_empty()).ok_or_else(|| err!("the source is missing"))?;
@@ -367,7 +380,7 @@ fn mount(entry: &str, base: &Path) -> Result<Asked> {
     if source == "umount" {
         return match flags.first() {
             Some(flag) => bail!("umount takes no flag {flag:?}"),
-            None => Ok(Asked::Unmount(destination)),
+            None => Ok(MountEntry::Unmount(destination)),
         };
     }
     let mount = if source == "tmpfs" {
@@ -377,7 +390,7 @@ fn mount(entry: &str, base: &Path) -> Result<Asked> {
         let source = source.to_str().ok_or_else(|| err!("the source is not UTF-8"))?;
         asked_mounts::path(source, shown, flags)?
     };
-    Ok(Asked::Mount(Box::new(mount)))
+    Ok(MountEntry::Mount(Box::new(mount)))
 }
 
 #[cfg(test)]

@@ -43,8 +43,8 @@ pub struct TaskContext {
     pub cwd: Option<JobDirectory>,
     /// The program's path is what the launcher has found on the host.
     pub looked_up: bool,
-    /// What the step's environment asks of the container counts: it is the task's own.
-    pub asked: bool,
+    /// This process's environment is the task's own, and what it asks of the container counts.
+    pub has_own_environment: bool,
     /// Namespaces that the step has asked for, of those that its tasks share with the host otherwise.
     pub unshare: Vec<LinuxNamespaceType>,
     /// Where the launcher makes directories for PMIx' applications.
@@ -71,8 +71,8 @@ pub struct JobDirectory {
     pub path: PathBuf,
     /// Device and inode, where the container's must be the same directory.
     pub identity: Option<(u64, u64)>,
-    /// It was asked for, so it comes before the config's.
-    pub asked: bool,
+    /// Somebody has named it, so it comes before the config's.
+    pub explicit: bool,
     /// Without it the task does not start.
     pub required: bool,
 }

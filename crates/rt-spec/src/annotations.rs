@@ -2,7 +2,7 @@
 
 use super::Spec;
 use super::emulation::{RootEmulation, parse_root_emulation};
-use super::rootless::{UserMap, parse_user_map};
+use super::user_map::{UserMap, parse_user_map};
 use rt_sys::bail;
 use rt_sys::error::{Context, Result};
 use std::path::Path;

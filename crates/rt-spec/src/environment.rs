@@ -168,7 +168,7 @@ pub fn of_task(job: &str) -> impl Iterator<Item = String> {
 /// The variables that `words` of `-e` ask for, `NAME=VALUE` each. A name alone takes the caller's value, and is left out
 /// where there is none. A name with `*` at its end takes all of the caller's variables that begin so; `*` alone those that
 /// a container inherits.
-pub fn asked(words: &[String]) -> Vec<String> {
+pub fn expand(words: &[String]) -> Vec<String> {
     let mut all = Vec::with_capacity(words.len());
     for word in words {
         if word.contains('=') {

@@ -3,7 +3,6 @@
 
 use crate::asked_mounts::{mount, tmpfs, volume};
 use crate::mounts;
-use crate::owner::{LONGEST_RECORD, OwnerRecord};
 use oci_spec::runtime::Mount;
 use std::path::{Component, Path};
 
@@ -31,15 +30,6 @@ pub fn asked_mounts(text: &str) {
         check(&read);
         let again = as_fields(&read);
         assert_eq!(mount(&again).expect("what was written is read again"), read, "{again}");
-    }
-}
-
-/// The record of an owner is the same when it was written and read again.
-pub fn owner(bytes: &[u8]) {
-    if let Some(record) = OwnerRecord::parse(bytes) {
-        let text = record.to_string();
-        assert!(text.len() <= LONGEST_RECORD, "{text}");
-        assert_eq!(OwnerRecord::parse(text.as_bytes()), Some(record), "{text}");
     }
 }
 

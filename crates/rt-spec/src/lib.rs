@@ -6,6 +6,7 @@
 
 pub mod annotations;
 pub mod asked_mounts;
+pub mod caller_request;
 mod check;
 mod config;
 pub mod emulation;
@@ -15,10 +16,9 @@ pub mod host_files;
 pub mod hpc;
 pub mod mounts;
 pub mod own_config;
-pub mod owner;
 pub mod rootless;
-pub mod said;
 pub mod state;
+mod user_map;
 
 pub use annotations::{
     ANNOTATION_BYTES, ANNOTATION_CMD, ANNOTATION_COPIED, ANNOTATION_DIGEST, ANNOTATION_ENTRYPOINT,

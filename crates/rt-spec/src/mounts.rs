@@ -48,7 +48,8 @@ pub struct Options {
 /// configs, and not among [`KNOWN`].
 pub const WITHOUT_LINKS: &str = "x-rt.without-links";
 
-/// The same for a source that was looked at before: `x-rt.identity=DEVICE:INODE`. It wants [`WITHOUT_LINKS`].
+/// The option of binds that `rt` adds for a source that was looked at before, which must still be there:
+/// `x-rt.identity=DEVICE:INODE`. It wants [`WITHOUT_LINKS`].
 pub const IDENTITY: &str = "x-rt.identity";
 
 enum Word {

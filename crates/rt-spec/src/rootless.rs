@@ -1,6 +1,8 @@
 //! What is done to a config without root (docs/adaptations.md): what one id can express is
 //! honoured, the rest is adapted, and every adaptation is noted.
 
+pub use super::user_map::{UserMap, parse_user_map};
+
 use super::{Linux, Spec, annotations, mounts};
 use oci_spec::runtime::{LinuxIdMapping, LinuxNamespaceType};
 use rt_sys::caller::{Caller, Privilege};
@@ -9,28 +11,6 @@ use rt_sys::mount::Param;
 use rt_sys::ns::{IdMap, IdMaps};
 use rt_sys::{bail, err};
 use std::path::Path;
-
-/// Which id the caller has inside the container (annotation `rt.user`, `--user-map`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UserMap {
-    /// The caller's own uid and gid, mapped to themselves.
-    Caller,
-    /// Root.
-    Root,
-    /// What `process.user` says.
-    Config,
-}
-
-impl UserMap {
-    /// The word that [`parse_user_map`] takes.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            UserMap::Caller => "caller",
-            UserMap::Root => "root",
-            UserMap::Config => "config",
-        }
-    }
-}
 
 /// The user namespace that the container gets, and what was adapted.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -50,16 +30,6 @@ pub struct Adapted {
     pub emulate_root: bool,
     /// What the config asked for and does not get, one line each.
     pub notes: Vec<String>,
-}
-
-/// The word of `--user-map` and of the annotation `rt.user`.
-pub fn parse_user_map(word: &str) -> Result<UserMap> {
-    Ok(match word {
-        "caller" => UserMap::Caller,
-        "root" => UserMap::Root,
-        "config" => UserMap::Config,
-        _ => bail!("user map {word:?} is none of caller, root and config"),
-    })
 }
 
 /// Decides ids and user namespace of `spec` for `caller`.

@@ -1,8 +1,8 @@
 //! The state of a container as runtime.md ("State") shapes it: what `rt state` and `rt list` print, and what hooks read
 //! on standard input.
 
+use super::caller_request::{CALLER_REQUEST, CallerRequest};
 use super::json_error;
-use super::said::{SAID, Said};
 use rt_sys::bail;
 use rt_sys::error::Result;
 use serde::{Deserialize, Serialize};
@@ -72,8 +72,8 @@ pub struct State {
     #[serde(flatten)]
     pub step: Option<Step>,
     /// What the caller of `rt` has said to hooks.
-    #[serde(default, rename = "rtCaller", skip_serializing_if = "Said::is_empty")]
-    pub said: Said,
+    #[serde(default, rename = "rtCaller", skip_serializing_if = "CallerRequest::is_empty")]
+    pub caller_request: CallerRequest,
 }
 
 /// A step of a batch system's job.
@@ -109,7 +109,7 @@ impl State {
     pub fn to_json(&self) -> Result<Vec<u8>> {
         // Through a map, which orders the keys by name.
         let value = serde_json::to_value(self).map_err(json_error)?;
-        debug_assert!(self.said.is_empty() || value.get(SAID).is_some());
+        debug_assert!(self.caller_request.is_empty() || value.get(CALLER_REQUEST).is_some());
         Ok(value.to_string().into_bytes())
     }
 }
@@ -164,13 +164,13 @@ mod tests {
             text(state()),
             r#"{"annotations":{"a.b":"c"},"bundle":"/b","id":"c1","ociVersion":"1.3.0","pid":42,"status":"running"}"#
         );
-        let said = Said { env: vec!["A=1".to_owned()], ..Said::default() };
+        let said = CallerRequest { env: vec!["A=1".to_owned()], ..CallerRequest::default() };
         assert_eq!(
-            text(State { said: said.clone(), annotations: Some(BTreeMap::new()), ..state() }),
+            text(State { caller_request: said.clone(), annotations: Some(BTreeMap::new()), ..state() }),
             r#"{"annotations":{},"bundle":"/b","id":"c1","ociVersion":"1.3.0","pid":42,"rtCaller":{"devices":[],"env":["A=1"]},"status":"running"}"#
         );
-        let read = State::parse(text(State { said: said.clone(), ..state() }).as_bytes()).unwrap();
-        assert_eq!((read.said, read.annotations, read.step), (said, state().annotations, None));
+        let read = State::parse(text(State { caller_request: said.clone(), ..state() }).as_bytes()).unwrap();
+        assert_eq!((read.caller_request, read.annotations, read.step), (said, state().annotations, None));
     }
 
     #[test]

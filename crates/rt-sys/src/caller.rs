@@ -3,7 +3,9 @@
 use crate::error::{Context, Result};
 use crate::ns::{self, IdMaps};
 use crate::{account, caps, fd};
+use rustix::fd::BorrowedFd;
 use rustix::fs::Stat;
+use rustix::io::Errno;
 use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
 
@@ -68,7 +70,7 @@ pub fn by_account(name: &str) -> Option<String> {
     account::variable(name)
 }
 
-/// The same as [`said`], else, for HOME, USER and LOGNAME, [`by_account`]: a job of `sbatch --export=NONE` has none of them.
+/// The value of a variable that [`said`] knows, or else, for HOME, USER and LOGNAME, [`by_account`]: a job of `sbatch --export=NONE` has none of them.
 pub fn variable(name: &str) -> Option<String> {
     said(name).or_else(|| by_account(name))
 }
@@ -90,11 +92,11 @@ pub fn own_dir(name: &str) -> Result<Option<PathBuf>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(Some(dir));
     }
-    let is_roots = |stat: &Stat, is_last: bool| {
+    let is_roots = |_: BorrowedFd<'_>, stat: &Stat, is_last: bool| {
         let is_sticky = stat.st_mode & 0o1000 != 0;
         // What is above a directory of a user namespace's root is mostly the host's root's.
-        (stat.st_uid == 0 || !is_last && may_be_hosts_root(stat.st_uid))
-            && (stat.st_mode & 0o022 == 0 || is_sticky && !is_last)
+        Ok((stat.st_uid == 0 || !is_last && may_be_hosts_root(stat.st_uid))
+            && (stat.st_mode & 0o022 == 0 || is_sticky && !is_last))
     };
     match fd::walk(rustix::fs::CWD, &dir, is_roots) {
         Ok(None) => Ok(Some(dir)),
@@ -150,20 +152,22 @@ impl Caller {
         Ok(Caller { privilege, uid, gid, maps })
     }
 
-    /// True where the caller's uid is that of the first user namespace's root, or of the root of the namespace around the
-    /// caller's, whatever it may do: files that belong to him there are his in every namespace below.
+    /// True where the caller's uid is that of the first user namespace's root, whatever it may do and whatever number it has
+    /// in the caller's namespace: the files in which the kernel keeps its settings are his in every namespace below, and
+    /// stat(2) tells the owner in the caller's own numbers.
     ///
     /// # Errors
-    /// The kernel does not say which ids there are.
+    /// The kernel does not say whose its settings are.
     pub fn has_hosts_root_uid(&self) -> Result<bool> {
-        if self.uid != 0 || self.privilege == Privilege::Root {
-            return Ok(self.uid == 0);
+        const SETTINGS: &str = "/proc/sys/kernel";
+        if self.privilege == Privilege::Root {
+            return Ok(true);
         }
-        let maps = match self.privilege {
-            Privilege::Unprivileged => &ns::own_maps()?,
-            _ => &self.maps,
-        };
-        Ok(maps.uid.iter().any(|map| map.container == 0 && map.host == 0))
+        match rustix::fs::stat(SETTINGS) {
+            // A /proc that has processes only (proc(5), subset=pid).
+            Err(Errno::NOENT) => Ok(self.uid == 0),
+            stat => Ok(stat.context(|| format!("stat {SETTINGS}"))?.st_uid == self.uid),
+        }
     }
 
     /// True for those who can do nothing without a user namespace of their own.

@@ -39,7 +39,7 @@ impl Error {
         Error { text: text.into(), errno: None, kind: Kind::Other }
     }
 
-    /// The same error, as one of `kind`.
+    /// This error, as one of `kind`.
     pub fn of_kind(self, kind: Kind) -> Self {
         Error { kind, ..self }
     }

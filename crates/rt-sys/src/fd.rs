@@ -67,14 +67,36 @@ pub fn open_without_links(path: &Path) -> Result<(OwnedFd, fs::Stat), Errno> {
     Ok((fd, stat))
 }
 
+/// True for a file with an access control list (acl(5)): the bits of its mode for the group are then what anybody who is named in the
+/// list may do at most.
+///
+/// # Errors
+/// The kernel does not say.
+pub fn has_acl(path: impl Arg) -> Result<bool, Errno> {
+    match fs::getxattr(path, "system.posix_acl_access", &mut [0u8; 0][..]) {
+        Ok(_) => Ok(true),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// The path of a descriptor in procfs, for calls that take no descriptor without the right to read or write.
+pub fn link(fd: impl AsFd) -> String {
+    format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())
+}
+
 /// Goes to `path` from `at`, one part after the other and through its links, and asks `trusts` of each directory on the way before
-/// anything is looked up in it, and of what `path` leads to, which is the last one. A link that somebody else than root and the
+/// anything is looked up in it, and of what `path` leads to, which is the last one: descriptor, state, and whether it is the last. A link that somebody else than root and the
 /// caller has put into a directory that others can write, as /tmp, is not followed (proc_sys_fs(5), protected_symlinks). Gives
 /// the first that is not trusted, as it is to be shown; `None` where all are trusted, also where nothing is there.
 ///
 /// # Errors
 /// The kernel does not say.
-pub fn walk(at: impl AsFd, path: &Path, trusts: impl Fn(&fs::Stat, bool) -> bool) -> Result<Option<String>> {
+pub fn walk(
+    at: impl AsFd,
+    path: &Path,
+    trusts: impl Fn(BorrowedFd<'_>, &fs::Stat, bool) -> Result<bool>,
+) -> Result<Option<String>> {
     let open = |at: BorrowedFd<'_>, part: &OsStr, flags| {
         fs::openat(at, part, OFlags::PATH | OFlags::CLOEXEC | flags, Mode::empty())
     };
@@ -85,7 +107,7 @@ pub fn walk(at: impl AsFd, path: &Path, trusts: impl Fn(&fs::Stat, bool) -> bool
     // So many the kernel follows, too (path_resolution(7)).
     let mut links = 40;
     while let Some(part) = rest.pop() {
-        if part != "/" && !trusts(&crate::mount::owned_stat(&dir)?, false) {
+        if part != "/" && !trusts(dir.as_fd(), &crate::mount::owned_stat(&dir)?, false)? {
             return Ok(Some(shown(&dir)));
         }
         let found = match open(dir.as_fd(), &part, OFlags::NOFOLLOW) {
@@ -109,7 +131,7 @@ pub fn walk(at: impl AsFd, path: &Path, trusts: impl Fn(&fs::Stat, bool) -> bool
             fs::readlinkat(&found, "", Vec::new()).context(|| format!("read the link {}", part.display()))?;
         rest.append(&mut parts(Path::new(OsStr::from_bytes(target.to_bytes()))));
     }
-    Ok((!trusts(&crate::mount::owned_stat(&dir)?, true)).then(|| shown(&dir)))
+    Ok((!trusts(dir.as_fd(), &crate::mount::owned_stat(&dir)?, true)?).then(|| shown(&dir)))
 }
 
 /// Device and inode of the caller's file, directory or socket `path`, whose path has no link in it; of a socket also where it is
@@ -187,7 +209,7 @@ pub fn close_each(fds: &[RawFd]) {
 
 /// The path of the file behind `fd`, free of links, as the kernel knows it.
 pub fn path_of(fd: impl AsFd) -> Result<PathBuf> {
-    let link = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
+    let link = link(fd);
     let text = fs::readlink(&link, Vec::with_capacity(128)).context(|| format!("read {link}"))?;
     Ok(PathBuf::from(OsStr::from_bytes(text.as_bytes())))
 }
@@ -347,7 +369,7 @@ pub fn read_if_regular(path: &Path, most: usize) -> Result<Option<Vec<u8>>> {
     file.and_then(|file| read_regular(file, most)).context(|| format!("read {}", path.display()))
 }
 
-/// The same for what can be done without: what cannot be read is as good as nothing.
+/// The content of a file that can be done without, as of [`read_if_regular`]: what cannot be read is as good as nothing.
 pub fn read_hostile(path: &Path, most: usize) -> Option<Vec<u8>> {
     read_if_regular(path, most).ok()?
 }

@@ -13,6 +13,7 @@ pub mod account;
 pub mod alloc;
 pub mod caller;
 pub mod caps;
+pub mod disk;
 pub mod error;
 pub mod fd;
 pub mod fuse;
@@ -25,6 +26,7 @@ mod netlink;
 pub mod notify;
 pub mod ns;
 pub mod output;
+pub mod owner;
 pub mod process;
 pub mod rootfs;
 pub mod seccomp;
@@ -34,6 +36,7 @@ pub mod time;
 pub mod trace;
 pub mod tree;
 pub mod tty;
+pub mod unique;
 
 use crate::error::{Error, Result};
 

@@ -367,7 +367,7 @@ pub fn table() -> Result<Vec<Mounted>> {
     table_in(Path::new("/proc/self"))
 }
 
-/// The same of the process whose directory in procfs is `process`.
+/// The mounts of the mount namespace of the process whose directory in procfs is `process`, as [`table`] has them.
 pub fn table_in(process: &Path) -> Result<Vec<Mounted>> {
     let text = super::fd::read_file(&process.join("mountinfo")).context(|| "read the mount table")?;
     Ok(text.split(|byte| *byte == b'\n').filter_map(parse_mounted).collect())

@@ -18,6 +18,12 @@ pub enum Lookup {
     NoAnswer,
 }
 
+/// True where the first part of an image's name, up to its first `/`, is a registry's host rather than a part of the repository
+/// (distribution's reference package).
+pub fn is_registry_host(first: &str) -> bool {
+    first.contains(['.', ':']) || first == "localhost" || first.starts_with('[')
+}
+
 /// Asks the name service (getaddrinfo(3)), which std does by an error without a number.
 pub fn look_up(host: &str) -> Lookup {
     let Ok(host) = std::ffi::CString::new(host.trim_matches(['[', ']'])) else { return Lookup::NoSuchName };

@@ -19,7 +19,7 @@ impl Netlink {
         Self::open_for(None)
     }
 
-    /// The same to the part of the kernel that speaks `protocol`.
+    /// Connects to the part of the kernel that speaks `protocol`, in this process's network namespace.
     pub(crate) fn open_for(protocol: Option<Protocol>) -> Result<Self> {
         let flags = SocketFlags::CLOEXEC;
         let socket = net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)

@@ -28,8 +28,9 @@ pub fn load(filter: &Filter) -> Result<Option<OwnedFd>> {
     load_with(filter, 0)
 }
 
-/// The same for a filter whose listener is a supervisor of the runtime's: once it has a call, only a signal that kills interrupts that,
-/// so none is made again because of another signal. Before Linux 5.19 some are, which give the same once more.
+/// Puts `filter` in force for this thread, with a supervisor of the runtime's as its listener: once that has a call, only a signal
+/// that kills interrupts it, so no call is made again because of another signal. Before Linux 5.19 some are, which give the same
+/// once more.
 pub fn load_supervised(filter: &Filter) -> Result<Option<OwnedFd>> {
     match load_with(filter, FLAG_WAIT_KILLABLE_RECV) {
         Err(e) if e.is(libc::EINVAL) => load_with(filter, 0),

@@ -1,10 +1,12 @@
 //! What every binary does first, and what a process can ask about how it was started.
 
 use crate::error::{Context, Error, Result};
-use crate::look;
+use crate::{caller, fd, look, mount};
+use rustix::fs::{self, Mode, OFlags};
+use rustix::io::Errno;
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Bytes of a page: 4 KiB on x86_64, and 4, 16 or 64 KiB on aarch64, as the kernel was built.
 pub fn page_size() -> usize {
@@ -54,22 +56,50 @@ pub fn program() -> Result<PathBuf> {
 /// of one file has its parts in it: its `rt` is FILE/rt, and FILE is executed by the name of the other.
 ///
 /// # Errors
-/// The kernel does not say where this program is.
+/// The kernel does not say where this program is, or whose what lies beside it is.
 pub fn companions(name: &str) -> Result<Vec<PathBuf>> {
     let program = program()?;
     let beside = match program.parent() {
-        Some(file) if look::is_file(file)? => file.to_owned(),
-        _ => program.with_file_name(name),
+        Some(file) if look::is_file(file)? => Some(file.to_owned()),
+        _ if stranger_beside(&program, name)?.is_some() => None,
+        _ => Some(program.with_file_name(name)),
     };
     let path = crate::caller::path("PATH").unwrap_or_default();
     let in_path = std::env::split_paths(&path).filter(|dir| !dir.as_os_str().is_empty());
-    Ok(std::iter::once(beside).chain(in_path.map(|dir| dir.join(name))).collect())
+    Ok(beside.into_iter().chain(in_path.map(|dir| dir.join(name))).collect())
+}
+
+/// Who has put the program `name` beside this one, `program`, in a directory that others can write, as /tmp, if it is neither root
+/// nor the caller nor the owner of this program; none where there is nothing, or nothing to object to.
+fn stranger_beside(program: &Path, name: &str) -> Result<Option<u32>> {
+    let Some(dir) = program.parent() else { return Ok(None) };
+    let context = || format!("look whose {} is", program.with_file_name(name).display());
+    match fs::stat(dir) {
+        Ok(found) if found.st_mode & 0o022 == 0 => return Ok(None),
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+        found => found.context(context)?,
+    };
+    let beside = match fd::open_beside_others(&program.with_file_name(name), OFlags::PATH) {
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+        // Somebody has mounted a file system there.
+        Err(Errno::XDEV) => return Ok(Some(u32::MAX)),
+        beside => beside.context(context)?,
+    };
+    let owner = mount::owned_stat(&beside)?.st_uid;
+    let own = fs::open(program, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).context(context)?;
+    let is_mine = owner == mount::owned_stat(&own)?.st_uid && !caller::may_be_hosts_root(owner);
+    Ok((!is_mine && !caller::is_trusted(owner)).then_some(owner))
 }
 
 /// What to say where none of [`companions`] is there.
 pub fn no_companion(name: &str) -> Error {
     let beside = program().map(|program| program.with_file_name(name)).unwrap_or_else(|_| name.into());
-    crate::err!("{name} is installed neither as {} nor in PATH", beside.display())
+    match program().and_then(|program| stranger_beside(&program, name)) {
+        Ok(Some(uid)) => {
+            crate::err!("{name} is not in PATH, and {} is somebody else's (uid {uid})", beside.display())
+        }
+        _ => crate::err!("{name} is installed neither as {} nor in PATH", beside.display()),
+    }
 }
 
 /// The path that this program was executed by (getauxval(3), `AT_EXECFN`).

@@ -227,7 +227,7 @@ pub fn receive_fd(socket: impl AsFd) -> Result<OwnedFd> {
     Ok(receive_fd_with::<64>(socket)?.0)
 }
 
-/// The same with the message, up to so many bytes.
+/// Receives the one descriptor that a message carries, and the message, up to so many bytes.
 pub fn receive_fd_with<const MOST: usize>(socket: impl AsFd) -> Result<(OwnedFd, [u8; MOST])> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = net::RecvAncillaryBuffer::new(&mut space);

@@ -170,7 +170,7 @@ impl<S: Source> Filesystem<S> {
             },
             false => self.data.get_or_make(at, make)?,
         };
-        // The same bytes may have been read as a part of something else.
+        // These bytes may have been read before as a part of something else, of another length.
         if expected != 0 && block.bytes().len() != expected {
             let why = format!("a block of {} bytes where there should be {expected}", block.bytes().len());
             return Err(Error::damaged("file contents", at, why));

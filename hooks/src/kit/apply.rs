@@ -167,6 +167,7 @@ impl ContainerRoot {
             Ok(there) if self.own.contains(&fs::fstat(&there)?.st_dev) => return Ok(()),
             _ => {}
         }
+        // The image is other containers' too, and nothing is written to it.
         let params = [Param::Value("mode".into(), "755".into())];
         let attr = mount::ATTR_NOSUID | mount::ATTR_NODEV;
         let tmpfs = mount::new_fs("tmpfs", "tmpfs", &params, attr).context(|| "make a tmpfs")?;
@@ -272,7 +273,7 @@ fn restrict(tree: &OwnedFd, kind: MountPoint) -> Result<()> {
     mount::set_attr(tree, recursive, Attr::setting(set))
 }
 
-/// The same file, or the same device.
+/// True for one file, or two nodes of one device.
 fn same(a: &Stat, b: &Stat) -> bool {
     let kind = |s: &Stat| FileType::from_raw_mode(s.st_mode);
     let device = |s: &Stat| matches!(kind(s), FileType::CharacterDevice | FileType::BlockDevice);

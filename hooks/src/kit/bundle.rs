@@ -1,7 +1,7 @@
 //! The container that a hook is about: the state on standard input, the bundle, its config and environment.
 
 use oci_spec::runtime::LinuxNamespaceType;
-use rt_spec::said::{ANNOTATION_ENV, Said, is_callers};
+use rt_spec::caller_request::{ANNOTATION_ENV, CallerRequest, is_callers};
 use rt_spec::{Config, Spec, json_error};
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err, ns};
@@ -41,7 +41,7 @@ pub struct Bundle {
 impl Bundle {
     /// Reads the bundle's config, or takes the one that `rt` has heeded in its place.
     pub fn load(dir: &Path, state: Option<&State>) -> Result<Bundle> {
-        let config = match state.and_then(|state| state.said.config.as_ref()) {
+        let config = match state.and_then(|state| state.caller_request.config.as_ref()) {
             Some(text) => Config::parse(text.clone().into_bytes())?,
             None => Config::load(&dir.join("config.json"))?,
         };
@@ -49,7 +49,7 @@ impl Bundle {
         if let Some(state) = state {
             bundle.annotations.extend(state.annotations.clone().unwrap_or_default());
             bundle.inside = is_inside(state.pid);
-            bundle = bundle.told(&state.said);
+            bundle = bundle.told(&state.caller_request);
         }
         if let Some(text) = bundle.annotations.get(ANNOTATION_ENV) {
             let list: Vec<String> = serde_json::from_str(text)
@@ -79,7 +79,7 @@ impl Bundle {
     }
 
     /// Adds the variables and devices that, as `rt` says, its caller has named, and where the root is mounted.
-    pub fn told(mut self, said: &Said) -> Bundle {
+    pub fn told(mut self, said: &CallerRequest) -> Bundle {
         self.said = variables_of(&said.env);
         self.env.extend(self.said.clone());
         self.devices.clone_from(&said.devices);
@@ -190,7 +190,10 @@ mod tests {
             let owned = |(n, v): &(&str, &str)| ((*n).to_owned(), (*v).to_owned());
             let env = env.iter().map(owned).collect();
             let bundle = Bundle { env, inside, ..Bundle::default() };
-            let said = Said { env: said.iter().map(|v| (*v).to_owned()).collect(), ..Said::default() };
+            let said = CallerRequest {
+                env: said.iter().map(|v| (*v).to_owned()).collect(),
+                ..CallerRequest::default()
+            };
             bundle.called_with(caller.iter().map(owned)).told(&said)
         };
         let name = "CUDA_MPS_PIPE_DIRECTORY";

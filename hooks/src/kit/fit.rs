@@ -82,7 +82,7 @@ impl<'a> Fit<'a> {
         self.set_with(wanted, &[])
     }
 
-    /// The same with what `plugins` need, which are libraries of the host that are opened by their paths.
+    /// The libraries of [`Fit::set`], and what `plugins` need, which are libraries of the host that are opened by their paths.
     pub(crate) fn set_with(
         &self,
         wanted: &[NamedLibrary],

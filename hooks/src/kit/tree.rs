@@ -33,7 +33,7 @@ const MOST_NAMES: usize = 1 << 17;
 /// The libraries that have been read, by device and inode, because each library has several names.
 type Elfs = HashMap<(u64, u64), Option<Rc<Elf>>>;
 
-/// The same for their symbols.
+/// The symbols of libraries that have been read, by device and inode.
 type AllSymbols = HashMap<(u64, u64), Option<Rc<Symbols>>>;
 
 /// A root directory and what is below it.
@@ -174,7 +174,7 @@ impl Tree {
         }
     }
 
-    /// The same as text, without white space around it.
+    /// A file as text, without white space around it; `None` as of [`Tree::read`].
     pub fn text(&self, path: impl AsRef<Path>) -> Option<String> {
         Some(String::from_utf8_lossy(&self.read(path)?).trim().to_owned())
     }

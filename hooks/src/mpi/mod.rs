@@ -18,7 +18,7 @@ use crate::kit::tree::Tree;
 use installed::Installation;
 use plugins::Plugins;
 use proof::Pair;
-use rt_spec::said::{ANNOTATION_MPI, MPI, is_host_mpi};
+use rt_spec::caller_request::{ANNOTATION_MPI, MPI, is_host_mpi};
 use rt_sys::bail;
 use rt_sys::err;
 use rt_sys::error::{Context, Result};
@@ -60,6 +60,7 @@ fn asked(bundle: &Bundle) -> Result<bool> {
 
 fn replace(bundle: &Bundle, host: &Tree, container: &Tree) -> Result<Edits> {
     let libc = LibC::of(container);
+    // A process has one C library, and its loader takes no library that was linked with the other one.
     if libc.musl && !libc.glibc {
         bail!("the image's C library is musl, and the host's MPI needs glibc");
     }
@@ -114,6 +115,7 @@ fn pairs(bundle: &Bundle, fit: &Fit<'_>, dirs: &[PathBuf]) -> Result<(Vec<Pair>,
     let mut pairs = Vec::new();
     let mut others = Vec::new();
     for image in image {
+        // A program has the layout of its MPI's handles compiled in, so only the same interface can take the library's place.
         match host.iter().find(|host| (host.abi, host.number) == (image.abi, image.number)) {
             Some(host) => pairs.push(Pair::new(image, host.clone())),
             None => others.push(image),

@@ -29,6 +29,7 @@ pub fn edits(bundle: &Bundle, host: &Tree, container: &Tree) -> Result<Edits> {
     if matches!(request.visible, Visible::Nothing | Visible::Cdi(_)) {
         return Ok(edits);
     }
+    // Images for CUDA set NVIDIA_VISIBLE_DEVICES, and run on nodes without a GPU too.
     let Some(driver) = Driver::find(host)? else {
         edits.note("no NVIDIA driver is loaded on this node: nothing is added");
         return Ok(edits);
@@ -120,6 +121,7 @@ fn add_user_space(edits: &mut Edits, request: &Request, driver: &Driver, places:
         }
         let mut is_missing = true;
         for found in host.named(stem) {
+            // The kernel module refuses libraries of another release than its own.
             let fits = found.file_name().ends_with(&format!(".so.{}", driver.version))
                 || parts::OWN_VERSION.contains(stem);
             if !fits {
@@ -263,8 +265,10 @@ fn add_devices(edits: &mut Edits, request: &Request, driver: &Driver, selected: 
             edits.device(path);
         }
     };
+    // The driver's libraries open it before any GPU.
     optional("/dev/nvidiactl".into());
     if request.wants(Capability::Compute) {
+        // CUDA does not initialise without unified memory.
         optional("/dev/nvidia-uvm".into());
         optional("/dev/nvidia-uvm-tools".into());
     }
@@ -280,6 +284,7 @@ fn add_devices(edits: &mut Edits, request: &Request, driver: &Driver, selected: 
         }
     }
     if graphics {
+        // EGL asks the driver for its GPUs, and not /dev. The profile's mask has 64 bits.
         let mask =
             gpus.iter().map(|n| driver.gpus[*n].minor).filter(|n| *n < 64).fold(0u64, |m, n| m | 1 << n);
         edits.file("/etc/nvidia/nvidia-application-profiles-rc.d/10-container.conf", profile(mask));
@@ -374,6 +379,7 @@ fn add_sockets(edits: &mut Edits, request: &Request, places: &Places<'_>) {
 fn add_proc(edits: &mut Edits, driver: &Driver, selected: &Selected, host: &Tree) {
     edits.mask(PROC);
     let read = |name: &str| host.read(format!("{PROC}/{name}"));
+    // A process with root's rights makes nodes that are missing, those of other jobs' GPUs too, unless the parameters forbid it.
     let params = read("params").map(|text| without_device_files(&text));
     for (name, text) in
         [("params", params), ("version", Some(driver.text.clone())), ("registry", read("registry"))]

@@ -107,12 +107,14 @@ pub(crate) struct Renumbered {
 pub(crate) fn renumber(visible: &Visible, driver: &Driver, job: &JobGpus) -> Result<Option<Renumbered>> {
     let (Visible::All, Some(cuda)) = (visible, &job.cuda) else { return Ok(None) };
     let Some(share) = job.share(driver)? else { return Ok(None) };
+    // In the container only the job's GPUs are there, and CUDA counts from 0 what it finds.
     let new = share.renumbered(cuda).filter(|new| new != cuda);
     let devices: Vec<String> = share.gpus.iter().map(usize::to_string).collect();
     Ok(new.map(|new| Renumbered { cuda: new.join(","), visible: devices.join(",") }))
 }
 
 fn everything(driver: &Driver) -> Selected {
+    // CUDA cannot use a GPU in MIG mode as a whole.
     let whole = |gpu: &usize| !driver.mig.iter().any(|m| m.gpu == *gpu);
     Selected { gpus: (0..driver.gpus.len()).filter(whole).collect(), mig: (0..driver.mig.len()).collect() }
 }

@@ -73,6 +73,7 @@ pub fn edits_for(bundle: &Bundle, host: &Tree, container: &Tree, caller: Privile
     for device in &chosen {
         add_device(&mut edits, device, caller)?;
     }
+    // librdmacm makes connections by it, whichever device they go over.
     if chosen.iter().any(|d| d.fabric != Fabric::Cxi) && host.has("/dev/infiniband/rdma_cm") {
         edits.device("/dev/infiniband/rdma_cm");
     }
@@ -183,6 +184,7 @@ fn add_device(edits: &mut Edits, device: &FabricDevice, caller: Privilege) -> Re
         );
     }
     device.nodes.iter().for_each(|node| edits.device(node));
+    // Who may send management datagrams can reconfigure the fabric of all nodes.
     if caller == Privilege::Root {
         device.admin.iter().for_each(|node| edits.device(node));
     } else if !device.admin.is_empty() {
@@ -202,6 +204,7 @@ fn hide_others(edits: &mut Edits, all: &[FabricDevice], chosen: &[FabricDevice],
             continue;
         }
         edits.mask(&dir);
+        // Without the version libibverbs takes the kernel for one that has no verbs.
         if let Some(version) = host.read(format!("{dir}/abi_version")) {
             edits.file(format!("{dir}/abi_version"), version);
         }

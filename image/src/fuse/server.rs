@@ -244,7 +244,8 @@ impl<S: Source> Server<S> {
     /// GETXATTR and LISTXATTR. A size of 0 asks how long the answer is.
     fn attribute(&self, request: &Request, answer: &mut Answer) -> squashfs::Result<Reply> {
         let size = request.body.u32(0) as usize;
-        let all = self.fs.xattrs(&self.inode(request.node)?)?;
+        let mut all = self.fs.xattrs(&self.inode(request.node)?)?;
+        all.retain(|xattr| !rt_sys::disk::is_steering(&xattr.name));
         let value = match request.opcode {
             opcode::LISTXATTR => {
                 all.iter().flat_map(|xattr| xattr.name.iter().copied().chain([0])).collect::<Vec<u8>>()

@@ -15,15 +15,15 @@ use dockerfile::ignore::{Ignore, clean};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::digest::{Digest, Hasher};
-use crate::interrupt::Interrupt;
-use crate::owner::{self, Owner};
-use crate::tar::{EntryKind, Header, Reader};
-use crate::{decode, disk, merge};
-use rt_spec::owner::OWNER_RECORD;
+use oci_content::digest::{Digest, Hasher};
+use oci_content::interrupt::Interrupt;
+use oci_layer::owner::{self, Owner};
+use oci_layer::tar::{EntryKind, Header, Reader};
+use oci_layer::{decode, merge};
 use rt_sys::error::{Context, Error, Result};
+use rt_sys::owner::OWNER_RECORD;
 use rt_sys::rootfs::open_in;
-use rt_sys::{bail, err, fd};
+use rt_sys::{bail, disk, err, fd};
 
 /// Where sources are.
 pub(super) struct Origin<'a> {
@@ -295,7 +295,7 @@ impl Item {
     /// Takes the record of a directory's owner.
     fn take_owner(&mut self, parent: BorrowedFd, name: &[u8]) -> Result<()> {
         let dir = disk::reopen_dir(parent, name)?;
-        let record = disk::xattr(dir.as_fd(), OWNER_RECORD.as_bytes())?;
+        let record = disk::short_xattr(dir.as_fd(), OWNER_RECORD.as_bytes())?;
         self.xattrs.extend(record.map(|value| (OWNER_RECORD.as_bytes().to_vec(), value)));
         Ok(())
     }
@@ -320,6 +320,25 @@ impl Item {
         if self.excluded {
             return Ok(());
         }
+        self.hash_head(hasher);
+        let Some(file) = &mut self.file else { return Ok(()) };
+        let mut buffer = vec![0; 128 << 10];
+        let mut total = 0u64;
+        loop {
+            interrupt.check()?;
+            let n = file.read(&mut buffer).context(|| "read")?;
+            if n == 0 {
+                break;
+            }
+            hasher.update(&buffer[..n]);
+            out.write_all(&buffer[..n]).context(|| format!("write {}", self.relative))?;
+            total += n as u64;
+        }
+        self.require_length(total)
+    }
+
+    /// Hashes all but its content.
+    fn hash_head(&self, hasher: &mut Hasher) {
         let mode = self.metadata.mode();
         let mut field = |bytes: &[u8]| {
             hasher.update(&(bytes.len() as u64).to_le_bytes());
@@ -336,23 +355,30 @@ impl Item {
             field(name);
             field(value);
         }
-        let Some(file) = &mut self.file else { return Ok(()) };
-        let mut buffer = vec![0; 128 << 10];
-        let mut total = 0u64;
-        loop {
-            interrupt.check()?;
-            let n = file.read(&mut buffer).context(|| "read")?;
-            if n == 0 {
-                break;
-            }
-            hasher.update(&buffer[..n]);
-            out.write_all(&buffer[..n]).context(|| format!("write {}", self.relative))?;
-            total += n as u64;
+    }
+
+    /// Refuses a content of another length than that which was hashed.
+    fn require_length(&self, length: u64) -> Result<()> {
+        match length == self.metadata.len() {
+            true => Ok(()),
+            false => bail!("{}: changed while it was read", self.relative),
         }
-        if total != length {
-            bail!("{}: changed while it was read", self.relative);
-        }
-        Ok(())
+    }
+}
+
+/// Hashes what is read of a file.
+struct Hashed<'a> {
+    file: &'a File,
+    hasher: &'a mut Hasher,
+    length: u64,
+}
+
+impl Read for Hashed<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.file.read(buffer)?;
+        self.hasher.update(&buffer[..n]);
+        self.length += n as u64;
+        Ok(n)
     }
 }
 
@@ -392,11 +418,12 @@ impl Write for WithHoles<'_> {
 const DIR_MODE: u32 = 0o755;
 
 impl Destination<'_> {
-    /// Copies `found`, which have this digest.
+    /// Copies `found`, which have this digest; with `unpacks`, archives among them are unpacked.
     pub(super) fn copy(
         &self,
         origin: &Origin,
         found: &[Found],
+        unpacks: bool,
         digest: &Digest,
         interrupt: &Interrupt,
     ) -> Result<()> {
@@ -418,6 +445,8 @@ impl Destination<'_> {
                     }
                     name = item.relative.rsplit('/').next().unwrap_or_default().to_owned();
                     dir = trail.deepest(&item.relative, self.parents())?;
+                } else if unpacks && self.unpack(item, &mut hasher, interrupt)? {
+                    return Ok(());
                 } else {
                     let last = found.path.rsplit('/').next().unwrap_or_default();
                     let path = if into { format!("{}/{last}", self.path) } else { self.path.to_owned() };
@@ -557,35 +586,49 @@ impl Destination<'_> {
         disk::set_mode(file.as_fd(), self.mode.unwrap_or(0o644))
     }
 
-    /// Unpacks `found`, if it is an archive. False where it is none.
-    pub(super) fn unpack(&self, origin: &Origin, found: &Found, interrupt: &Interrupt) -> Result<bool> {
-        if found.is_dir {
-            return Ok(false);
-        }
+    /// Unpacks `found`, a file, if it is an archive. False where it is none.
+    pub(super) fn unpack_alone(&self, origin: &Origin, found: &Found, interrupt: &Interrupt) -> Result<bool> {
         let mut unpacked = false;
         origin.walk(found, interrupt, &mut |item| {
-            let Some(file) = item.file.take() else { return Ok(()) };
-            let most = decode::bomb_limit(item.metadata.len());
-            let plain = decode::plain(BufReader::with_capacity(128 << 10, file)).map_err(|_| {
-                err!("an archive of bzip2 or xz, which ADD does not unpack")
-                    .hint("gzip, zstd and plain tar are unpacked")
-            })?;
-            let mut reader = Reader::new(BufReader::with_capacity(128 << 10, plain.take(most)));
-            // What has no header of an archive at its beginning is a file as any other.
-            let Ok(Some(mut header)) = reader.next() else { return Ok(()) };
-            unpacked = true;
-            self.make_dirs(self.path)?;
-            loop {
-                interrupt.check()?;
-                let path = String::from_utf8_lossy(&header.path).into_owned();
-                self.entry(&header, &mut reader).context(|| path)?;
-                match reader.next().context(|| "read the archive")? {
-                    Some(next) => header = next,
-                    None => return Ok(()),
-                }
-            }
+            unpacked = self.unpack(item, &mut Hasher::sha256(), interrupt)?;
+            Ok(())
         })?;
         Ok(unpacked)
+    }
+
+    /// Unpacks a file, if it is an archive. False where it is none: nothing of it is hashed then.
+    fn unpack(&self, item: &mut Item, hasher: &mut Hasher, interrupt: &Interrupt) -> Result<bool> {
+        let Some(file) = &item.file else { return Ok(false) };
+        let mut hashed = hasher.clone();
+        item.hash_head(&mut hashed);
+        let mut source = Hashed { file, hasher: &mut hashed, length: 0 };
+        let plain = decode::plain(BufReader::with_capacity(128 << 10, &mut source)).map_err(|_| {
+            err!("an archive of bzip2 or xz, which is not unpacked")
+                .hint("gzip, zstd and plain tar are unpacked")
+        })?;
+        let plain = plain.take(decode::bomb_limit(item.metadata.len()));
+        let mut reader = Reader::new(BufReader::with_capacity(128 << 10, plain));
+        // What has no header of an archive at its beginning is a file as any other.
+        let Ok(Some(first)) = reader.next() else {
+            drop(reader);
+            (&*file).rewind().context(|| "go back to the beginning")?;
+            return Ok(false);
+        };
+        self.make_dirs(self.path)?;
+        let mut next = Some(first);
+        while let Some(header) = next {
+            interrupt.check()?;
+            let path = String::from_utf8_lossy(&header.path).into_owned();
+            self.entry(&header, &mut reader).context(|| path)?;
+            next = reader.next().context(|| "read the archive")?;
+        }
+        drop(reader);
+        // The digest is of the whole file.
+        io::copy(&mut source, &mut io::sink()).context(|| "read")?;
+        let length = source.length;
+        item.require_length(length)?;
+        *hasher = hashed;
+        Ok(true)
     }
 
     /// Writes one entry of an archive. Links of the image are followed inside of it, as if this ran there.
@@ -618,7 +661,7 @@ impl Destination<'_> {
             }
             EntryKind::File => {
                 let mut file = disk::create_file(dir, name, 0o600)?;
-                let whole = [crate::tar::Extent { offset: 0, length: header.size }];
+                let whole = [oci_layer::tar::Extent { offset: 0, length: header.size }];
                 for extent in header.sparse.as_deref().unwrap_or(&whole) {
                     file.seek(SeekFrom::Start(extent.offset)).context(|| "seek")?;
                     let mut left = extent.length;
@@ -634,9 +677,7 @@ impl Destination<'_> {
                     }
                 }
                 file.set_len(header.size).context(|| "set the length")?;
-                for (name, value) in header.xattrs.iter().filter(|(name, _)| {
-                    !name.starts_with(b"user.overlay.") && name != OWNER_RECORD.as_bytes()
-                }) {
+                for (name, value) in header.xattrs.iter().filter(|(name, _)| !disk::is_steering(name)) {
                     disk::set_xattr(file.as_fd(), name, value)?;
                 }
                 owner::record(file.as_fd(), owner)?;

@@ -10,10 +10,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 
-use crate::disk;
 use rt_sys::error::{Context, Result};
 use rt_sys::ns::{self, IdMap, IdMaps, Namespace, Namespaces, Setgroups};
-use rt_sys::{err, fd, mount};
+use rt_sys::{disk, err, fd, mount};
 
 /// The kernel takes a page of options: more layers than these do not fit.
 pub(super) const MOST_LAYERS: usize = 400;

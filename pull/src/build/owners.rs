@@ -10,17 +10,18 @@ use std::path::{Path, PathBuf};
 use crate::blob::Blob;
 use crate::bundle::PulledImage;
 use crate::cache::CacheLocation;
-use crate::interrupt::Interrupt;
 use crate::manifest::MANIFEST_LIMIT;
-use crate::owner::{self, Owner};
 use crate::pull::PullOptions;
-use crate::reference::{Reference, Source};
+use crate::reference::Source;
 use crate::source::{Image, Opened};
-use crate::tar::{EntryKind, Reader};
-use crate::{decode, disk, merge};
+use oci_content::interrupt::Interrupt;
+use oci_layer::owner::{self, Owner};
+use oci_layer::tar::{EntryKind, Reader};
+use oci_layer::{decode, merge};
+use oci_registry::reference::Reference;
 use rt_sys::error::{Context, Result};
 use rt_sys::rootfs::open_in;
-use rt_sys::{bail, look};
+use rt_sys::{bail, disk, look};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
@@ -65,7 +66,7 @@ pub(crate) fn record_owners(bundle: &Path, options: &PullOptions, interrupt: &In
         }
     }
     // With a mode of its own: a build has no umask.
-    match disk::create_file(bundle.as_fd(), owner::RECORDED.as_bytes(), 0o644) {
+    match disk::create_file(bundle.as_fd(), crate::bundle::RECORDED.as_bytes(), 0o644) {
         Err(e) if !e.is(libc::EEXIST) => Err(e),
         _ => Ok(()),
     }
@@ -73,7 +74,7 @@ pub(crate) fn record_owners(bundle: &Path, options: &PullOptions, interrupt: &In
 
 /// True where the owners of a bundle are recorded.
 pub(super) fn is_recorded(bundle: &Path) -> Result<bool> {
-    look::exists(bundle.join(owner::RECORDED))
+    look::exists(bundle.join(crate::bundle::RECORDED))
 }
 
 /// What does not belong to root in layers, by its path.
@@ -160,7 +161,7 @@ pub(super) fn give_new(upper: &Path, owner: Owner) -> Result<()> {
             let path = inner.join(std::ffi::OsStr::from_bytes(&name));
             let Some(file) = open_to_record(&root, path.as_os_str().as_bytes())? else { continue };
             let shown = || path.display().to_string();
-            let known = disk::xattr(file.as_fd(), COPIED).context(shown)?.is_some()
+            let known = disk::has_xattr(file.as_fd(), COPIED).context(shown)?
                 || owner::recorded(file.as_fd()).context(shown)?.is_some();
             if !known {
                 owner::record(file.as_fd(), owner).context(shown)?;

@@ -6,8 +6,8 @@ use serde_json::json;
 
 use super::{bytes, cache_location, operand, tell};
 use crate::cache::{Cache, CachedBlob, Sweep};
-use crate::interrupt::{Interrupt, is_interrupted};
 use crate::progress::size;
+use oci_content::interrupt::{Interrupt, is_interrupted};
 use rt_cli::image::*;
 use rt_cli::parse::Call;
 use rt_cli::{print, print_json};

@@ -2,15 +2,14 @@
 
 use super::save::{self, Origin};
 use super::{is_image_file, operand};
-use crate::disk;
 use crate::draft::Draft;
-use crate::interrupt::{self, Interrupt};
 use crate::save::SaveTarget;
+use oci_content::interrupt::{self, Interrupt};
 use rt_cli::image::{COMPRESS, CONVERT, OVER, REPLACE, RUN_FILE, SILENT};
 use rt_cli::parse::Call;
-use rt_image_store::PullPolicy;
+use rt_image_store::{PullPolicy, word};
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, err, fd, look, start};
+use rt_sys::{bail, disk, err, fd, look, start};
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;
@@ -172,7 +171,7 @@ impl Scratch {
 
     /// In the directory for temporary files.
     fn elsewhere() -> Result<Scratch> {
-        Scratch::beside(&std::env::temp_dir().join("rt-convert"))
+        Scratch::beside(&word::temporary_directory()?.join("rt-convert"))
     }
 
     /// The path of `name` in it.

@@ -1,15 +1,15 @@
 //! `rt login` and `rt logout`.
 
 use super::{connect_options, operand, tell};
-use crate::credentials::{self, CredentialFiles, Credentials};
-use crate::disk::Silence;
-use crate::interrupt::Interrupt;
-use crate::reference::Reference;
-use crate::registries_conf::Registries;
-use crate::registry::Registry;
+use oci_content::interrupt::Interrupt;
+use oci_registry::credentials::{self, CredentialFiles, Credentials};
+use oci_registry::reference::Reference;
+use oci_registry::registries_conf::Registries;
+use oci_registry::registry::Registry;
 use rt_cli::image::*;
 use rt_cli::parse::Call;
 use rt_cli::print;
+use rt_sys::disk::Silence;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

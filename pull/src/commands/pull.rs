@@ -7,7 +7,7 @@ use crate::platform::Platform;
 use crate::profile::{Choices, Profile};
 use crate::progress::{Style, size};
 use crate::pull::{self, PullOptions, Summary};
-use crate::reference::{Source, is_with_transport};
+use crate::reference::{self, Source, is_with_transport};
 use rt_cli::image::*;
 use rt_cli::parse::Call;
 use rt_cli::{print, print_json};
@@ -53,7 +53,7 @@ fn options(call: &Call) -> Result<PullOptions> {
     let source = source(&image)?;
     let target = match (call.operands.get(1), &source) {
         (Some(target), _) => PathBuf::from(target),
-        (None, Source::Registry(reference)) => reference.bundle_name().into(),
+        (None, Source::Registry(image)) => reference::bundle_name(image).into(),
         (None, _) => bail!("{image}: needs a name for the bundle's directory"),
     };
     pull_options(call, image, source, target)

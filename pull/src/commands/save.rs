@@ -2,7 +2,6 @@
 
 use super::pull::pull_options;
 use super::{image_file as form_of, images, operand, source, tell};
-use crate::disk;
 use crate::image_file;
 use crate::progress::{Style, size};
 use crate::pull;
@@ -14,7 +13,7 @@ use rt_image_store::PullPolicy;
 use rt_image_store::word;
 use rt_spec::asked_mounts::is_image;
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, err, look};
+use rt_sys::{bail, disk, err, look};
 use rustix::fs::FileType;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};

@@ -8,14 +8,14 @@ use rt_sys::error::Result;
 
 use super::super::bundle::NewBundle;
 use super::super::cache::{Cache, CacheLocation};
-use super::super::digest::Digest;
 use super::super::draft;
-use super::super::interrupt::Interrupt;
 use super::super::pull::{self, Phases, PullOptions, Summary};
 use super::super::reference::Source;
 use super::super::source::{Image, Opened};
 use super::prune::{self, Watermarks};
 use super::{OwnStore, Stores, Turn, names, stamp};
+use oci_content::digest::Digest;
+use oci_content::interrupt::Interrupt;
 
 /// What the user asked for.
 pub(crate) struct StoreRequest {

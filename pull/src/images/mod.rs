@@ -24,11 +24,11 @@ use std::sync::Arc;
 
 use rt_image_store::{BUNDLES, ImageStore, NAMES, Place, USES};
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::{err, look};
+use rt_sys::{disk, err, look};
 
-use super::interrupt::Interrupt;
+use super::cache;
 use super::lease::{Lease, Moment, Wanted};
-use super::{cache, disk};
+use oci_content::interrupt::Interrupt;
 
 /// Who makes or removes a bundle just now.
 const LEASES: &str = "leases";

@@ -9,10 +9,10 @@ use std::path::Path;
 use rt_image_store::{link_target, name};
 use rt_sys::error::Result;
 
-use super::super::digest::Digest;
 use super::super::reference::Source;
-use super::super::{disk, lease};
 use super::OwnStore;
+use oci_content::digest::Digest;
+use rt_sys::disk;
 
 /// A name in a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,7 +113,7 @@ impl OwnStore {
         let moved = moved.filter(|name| name.bundle != bundle).map(|name| &name.key);
         let right = |key: &&String| !known.iter().any(|name| name.key == **key && name.bundle == bundle);
         for key in keys.iter().filter(right).chain(moved) {
-            let new = format!(",new-{}", lease::unique());
+            let new = format!(",new-{}", rt_sys::unique::name());
             disk::symlink(self.names(), new.as_bytes(), &link_target(bundle))?;
             let renamed = disk::rename(self.names(), new.as_bytes(), self.names(), key.as_bytes());
             if renamed.is_err() {

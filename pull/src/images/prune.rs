@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use rt_sys::error::Result;
-use rt_sys::{bail, err};
+use rt_sys::{bail, disk, err};
 
-use super::super::{disk, draft};
+use super::super::draft;
 use super::listing::{self, ListedImage};
 use super::removal::Removal;
 use super::{OwnStore, Stores};

@@ -3,18 +3,16 @@
 //! The bundle first loses its name, so that no new start finds it. Then marks and processes are looked at. A start leaves
 //! its mark first, and looks for the bundle after that: so either the start finds no bundle, or the mark is found here.
 
-use std::os::fd::AsFd;
-
 use rt_image_store::{BUNDLES, is_bundle_name};
-use rt_sys::err;
 use rt_sys::error::Result;
+use rt_sys::{disk, err, tree};
 
-use super::super::interrupt::Interrupt;
+use super::super::lease;
 use super::super::reference::Source;
-use super::super::{disk, lease};
 use super::names::{self, NamedImage};
 use super::users::{self, BundleUser, STARTING};
 use super::{OwnStore, Turn};
+use oci_content::interrupt::Interrupt;
 
 /// What stands behind the name of a bundle that is being removed.
 const REMOVED: &str = ".removed-";
@@ -48,7 +46,7 @@ impl OwnStore {
             return Err(err!("{}: belongs to uid {owner}", self.path(bundle).display()));
         }
         self.require_marks()?;
-        let aside = format!("{bundle}{REMOVED}{}", lease::unique());
+        let aside = format!("{bundle}{REMOVED}{}", rt_sys::unique::name());
         disk::rename_new(self.bundles(), bundle.as_bytes(), self.bundles(), aside.as_bytes())?;
         let users = self.users(bundle);
         if !matches!(&users, Ok(users) if users.is_empty()) {
@@ -86,9 +84,7 @@ impl OwnStore {
     }
 
     fn delete(&self, aside: &str) -> Result<()> {
-        let dir = disk::reopen_dir(self.bundles(), aside.as_bytes())?;
-        disk::remove_contents(dir.as_fd(), b"")?;
-        disk::remove_dir(self.bundles(), aside.as_bytes())
+        tree::remove(self.bundles(), aside.as_bytes(), None)
     }
 
     /// Finishes what a process that died had begun to remove. What somebody uses by now comes back.

@@ -7,10 +7,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::super::digest::Digest;
 use super::super::platform::Platform;
 use super::super::reference::Source;
 use super::names;
+use oci_content::digest::Digest;
 
 /// The key of the image's present state; none where the image itself is as fast, or nothing can be said.
 pub(super) fn key(source: &Source, platform: &Platform) -> Option<String> {

@@ -9,11 +9,10 @@ use std::time::{Duration, SystemTime};
 use rt_image_store::is_bundle_name;
 use rt_image_store::mark::{Machine, Mark};
 use rt_sys::error::{Context, Result};
-use rt_sys::{look, ns};
+use rt_sys::{disk, look, ns};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::super::{disk, lease};
 use super::OwnStore;
 
 /// What is said of a mark on which somebody has mounted something, and of one that is the other users' own.
@@ -100,7 +99,7 @@ impl OwnStore {
 
     /// The time of the file server: that of a file which was just made.
     pub(crate) fn now(&self) -> SystemTime {
-        let name = format!(",now-{}", lease::unique()).into_bytes();
+        let name = format!(",now-{}", rt_sys::unique::name()).into_bytes();
         let made = disk::create_own_file(self.uses(), &name).map(drop);
         let time = made.and_then(|()| disk::size_and_time(self.uses(), &name));
         let _ = disk::unlink(self.uses(), &name);

@@ -8,11 +8,11 @@ use std::os::fd::OwnedFd;
 
 use serde_json::{Map, Value, json};
 
-use crate::digest::Digest;
 use crate::image_config::{self, User};
 use crate::manifest::Execution;
 use crate::platform::Platform;
 use crate::profile::{COMPUTED, configures_runtime};
+use oci_content::digest::Digest;
 use rt_spec::{ANNOTATION_CMD, ANNOTATION_ENTRYPOINT};
 
 /// Fields of docker's configs that are about the container or the layers that the image was made of.
@@ -226,7 +226,7 @@ fn set(section: &mut Map<String, Value>, key: &str, value: Option<Value>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk;
+    use rt_sys::disk;
 
     /// The config section that is saved for a bundle whose image had `original`.
     fn saved(bundle: Value, original: Option<Value>) -> (Value, Map<String, Value>) {

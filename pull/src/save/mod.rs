@@ -2,6 +2,7 @@
 //! over it becomes a second one.
 
 mod config;
+mod holes;
 mod layer;
 mod write;
 
@@ -14,19 +15,20 @@ use serde_json::{Map, Value, json};
 use self::config::SavedConfig;
 pub(crate) use self::config::without_image;
 pub(crate) use self::layer::{
-    Compression, LayerTree, TreeKind, Watch, WrittenLayer, write as write_layer, write_archive,
+    Compression, LayerTree, Times, TreeKind, Watch, WrittenLayer, write as write_layer, write_archive,
 };
 use self::write::{NewDockerArchive, NewLayout};
 use super::bundle;
-use super::digest::Digest;
-use super::disk;
 use super::draft::{self, Draft};
-use super::interrupt::{Interrupt, is_interrupted};
-use super::progress::{Meter, Style};
-use super::reference::{Reference, Source};
+use super::progress::Style;
+use super::reference::Source;
+use oci_content::digest::Digest;
+use oci_content::interrupt::{Interrupt, is_interrupted};
+use oci_content::meter::Meter;
+use oci_registry::reference::Reference;
 use rt_spec::ANNOTATION_NAME;
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, err};
+use rt_sys::{bail, disk, err};
 
 /// The media type of the manifests that are made here.
 pub(crate) const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -171,8 +173,8 @@ pub(crate) struct SourceBundle {
 pub(crate) struct Built {
     /// The image's config, all but the digests of the layers.
     pub config: Value,
-    /// The layers of a layout are compressed.
-    pub compressed: bool,
+    /// How the layers of a layout are stored.
+    pub compression: Compression,
 }
 
 /// A bundle's parts.
@@ -212,9 +214,9 @@ impl SourceBundle {
             false => disk::open_root(&path.join(config["root"]["path"].as_str().unwrap_or("rootfs")))?,
         };
         let original = bundle::image_config(dir.as_fd()).context(|| path.display().to_string())?;
-        let mut trees = vec![LayerTree { kind: TreeKind::Root, root }];
+        let mut trees = vec![LayerTree { kind: TreeKind::Root, times: Times::Own, root }];
         if let Some(overlay) = what.overlay {
-            trees.push(LayerTree { kind: TreeKind::Upper, root: open_upper(overlay)? });
+            trees.push(LayerTree { kind: TreeKind::Upper, times: Times::Own, root: open_upper(overlay)? });
         }
         Ok(SourceBundle { config, original, trees, built: None })
     }
@@ -227,8 +229,8 @@ impl SourceBundle {
     /// How the layers of a layout are stored.
     fn compression(&self) -> Compression {
         match &self.built {
-            Some(Built { compressed: false, .. }) => Compression::None,
-            _ => Compression::Gzip,
+            Some(built) => built.compression,
+            None => Compression::Gzip,
         }
     }
 
@@ -262,7 +264,11 @@ impl SourceBundle {
             }
         };
         let bytes = |value: &Value| serde_json::to_vec(value).map_err(|e| err!("image config: {e}"));
-        let suffix = if self.compression() == Compression::Gzip { "+gzip" } else { "" };
+        let suffix = match self.compression() {
+            Compression::Gzip => "+gzip",
+            Compression::Zstd => "+zstd",
+            Compression::None => "",
+        };
         let media_type = format!("application/vnd.oci.image.layer.v1.tar{suffix}");
         let descriptor = |layer: &WrittenLayer| json!({ "mediaType": media_type, "digest": layer.digest, "size": layer.size });
         let config = bytes(&saved.config)?;
@@ -326,7 +332,7 @@ pub(crate) fn write_bundle(
     let mask = disk::clear_umask();
     let draft = Draft::beside(&target.path)?;
     let tag = target.name.as_deref();
-    let saved = watch.meter.shown(style, "save", || match target.format {
+    let saved = style.show("save", watch.meter, || match target.format {
         SaveFormat::Docker => {
             NewDockerArchive { draft: &draft, mode: 0o666 & !mask }.write(bundle, tag, watch)
         }

@@ -8,11 +8,11 @@ use serde_json::json;
 
 use super::layer::{self, Compression, Watch};
 use super::{ARCHIVE, MANIFEST_TYPE, Saved, SourceBundle};
-use crate::digest::Digest;
-use crate::disk;
 use crate::draft::Draft;
 use crate::layout::REF_NAME;
-use crate::tar::{self, EntryKind, Header};
+use oci_content::digest::Digest;
+use oci_layer::tar::{self, EntryKind, Header};
+use rt_sys::disk;
 use rt_sys::error::{Context, Result};
 
 const LAYER: &[u8] = b"layer";

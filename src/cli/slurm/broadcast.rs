@@ -9,7 +9,6 @@ use rt_launch::request::{self, Image, StepContainer};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::{bail, caller, err, fd, log, look};
 use rustix::fs::{FileType, Mode, OFlags, Stat};
-use rustix::io::Errno;
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::unix::fs::MetadataExt;
@@ -24,7 +23,7 @@ fn prefix(job: &str) -> String {
 
 /// An image and its copy on a node.
 struct Copy {
-    /// Of the image.
+    /// The image's size in bytes.
     size: u64,
     /// When the image was changed, in seconds.
     changed: i64,
@@ -32,12 +31,12 @@ struct Copy {
 }
 
 impl Copy {
-    fn of(asked: &StepContainer, job: &str, image: &Path) -> Result<Copy> {
+    fn of(request: &StepContainer, job: &str, image: &Path) -> Result<Copy> {
         let found = fs::metadata(image).context(|| format!("image {}", image.display()))?;
         let (size, changed) = (found.size(), found.mtime());
         // The number of the device is the node's own.
         let name = format!("{}{:x}-{size:x}-{changed:x}", prefix(job), found.ino());
-        Ok(Copy { size, changed, path: asked.tmpfs().join(name) })
+        Ok(Copy { size, changed, path: request.tmpfs().join(name) })
     }
 
     /// True where it is there, whole and nobody else's.
@@ -60,8 +59,8 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     if job.parse::<u32>().is_err() {
         bail!("slurm broadcast: {job:?} is no job");
     }
-    let asked = read()?;
-    let image = match &asked.image {
+    let request = read()?;
+    let image = match &request.image {
         Some(Image::Path(path)) => path.as_path(),
         Some(Image::Name(name)) => Path::new(name),
         None => bail!("slurm broadcast: no image"),
@@ -70,7 +69,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         return Err(err!("{} is no file", image.display()).hint("rt pull IMAGE FILE.sqsh makes one"));
     }
     let image = rt_sys::fd::absolute(image)?;
-    let copy = Copy::of(&asked, job, &image)?;
+    let copy = Copy::of(&request, job, &image)?;
     if copy.is_sound() {
         return Ok(0);
     }
@@ -79,7 +78,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     match is_open_to_nobody_more(&image)? {
         true => command.arg(&image),
         false => {
-            let private = private_copy(&image, asked.tmpfs())?;
+            let private = private_copy(&image, request.tmpfs())?;
             fd::keep_over_exec(private.as_raw_fd())?;
             command.arg(format!("/proc/self/fd/{}", private.into_raw_fd()))
         }
@@ -96,9 +95,8 @@ fn is_open_to_nobody_more(image: &Path) -> Result<bool> {
     let context = || format!("image {}", image.display());
     let real = fs::canonicalize(image).context(context)?;
     let all_may = |path: &Path, bits| {
-        let acl = rustix::fs::getxattr(path, "system.posix_acl_access", &mut [0u8; 0][..]);
         let mode = fs::metadata(path).context(context)?.mode();
-        Ok::<_, Error>(mode & bits == bits && matches!(acl, Err(Errno::NODATA | Errno::OPNOTSUPP)))
+        Ok::<_, Error>(mode & bits == bits && !fd::has_acl(path).context(context)?)
     };
     if fs::metadata(&real).context(context)?.mode() & 0o077 == 0 {
         return Ok(true);
@@ -123,13 +121,13 @@ fn private_copy(image: &Path, dir: &Path) -> Result<File> {
 
 /// The copy of `image` on this node, where one is asked for and there is one, or `image`. With `shown`, says so where there is
 /// none.
-pub(super) fn copy_or_original(asked: &StepContainer, image: PathBuf, shown: bool) -> Result<PathBuf> {
+pub(super) fn copy_or_original(request: &StepContainer, image: PathBuf, shown: bool) -> Result<PathBuf> {
     // A container that is there for all jobs outlives the copy.
-    if !asked.broadcast || asked.name.as_ref().is_some_and(|name| name.global) {
+    if !request.broadcast || request.name.as_ref().is_some_and(|name| name.global) {
         return Ok(image);
     }
     let Some(job) = caller::variable("SLURM_JOB_ID") else { return Ok(image) };
-    let copy = Copy::of(asked, &job, &image)?;
+    let copy = Copy::of(request, &job, &image)?;
     if copy.is_sound() {
         return Ok(copy.path);
     }

@@ -12,7 +12,7 @@ use rt_sys::{bail, caller, err, process};
 /// Makes the state directory of the job's user, for a prolog of root's.
 pub(super) fn begin(call: &Call) -> Result<u8> {
     let root = crate::cli::root(call)?.ok_or_else(|| err!("slurm begin: --root is missing"))?;
-    // Its parent is closed to others, so a name with a slash or an empty one would close something else.
+    // The directory's parent is closed to others, so a name with a slash or an empty one would close something else.
     let user = caller::variable("SLURM_JOB_USER").filter(|user| !user.contains('/'));
     let is_users = |user: &String| !user.starts_with('.') && root.file_name() == Some(user.as_ref());
     if !user.is_some_and(|user| is_users(&user)) {
@@ -38,18 +38,18 @@ pub(super) fn end(call: &Call) -> Result<u8> {
     {
         return end_of_job(call, &job);
     }
-    let asked = read()?;
-    let id = task_id(call, &asked)?;
+    let request = read()?;
+    let id = task_id(call, &request)?;
     let named = TaskId::parse(&id).ok_or_else(|| err!("{id:?} is no id of a task"))?;
-    let container = container_of(&asked, &named);
+    let container = container_of(&request, &named);
     let store = open_store_of_job(call)?;
     // The last of the tasks has saved it, unless one was killed.
     let has_saved = |tasks| {
         let ended = store.container(&container).and_then(|dir| dir.ended(&step_name(&named)));
         ended.is_ok_and(|ended| ended >= tasks)
     };
-    let save = asked.save.as_ref().filter(|_| !asked.tasks.is_some_and(has_saved));
-    let save = save.filter(|_| matches!(store.kept(&container), Ok(Some(_))));
+    let save = request.save.as_ref().filter(|_| !request.tasks.is_some_and(has_saved));
+    let save = save.filter(|_| matches!(store.persistent(&container), Ok(Some(_))));
     let saved =
         save.map_or(Ok(0), |path| save_in_child(call, &store, &container, &named.step.to_string(), path));
     container::tasks_delete(&store, &format!("{}.-1", named.container))?;

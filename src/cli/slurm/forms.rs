@@ -5,15 +5,11 @@ use crate::cli::table::*;
 use rt_cli::command::{Command, ONE_ID, Rest};
 use rt_cli::image::EXTRACT;
 
-/// All forms of `rt slurm`.
-pub(in crate::cli) static FORMS: &[Command] = &[
-    Command {
-        name: "slurm run",
-        summary: "run a task whose config Slurm has written",
-        usage: &["--bundle DIR ID"],
-        rest: Rest::AfterDashes,
-        flags: &[
-            &BUNDLE,
+/// The flags of a form that runs a task: its own, and behind them those of every such form.
+macro_rules! task_flags {
+    ($($own:expr),+) => {
+        &[
+            $($own,)+
             &SHARE,
             &CHDIR,
             &USER_MAP,
@@ -26,7 +22,18 @@ pub(in crate::cli) static FORMS: &[Command] = &[
             &PRESERVE_FDS,
             &TRACE,
             &NO_NEW_KEYRING,
-        ],
+        ]
+    };
+}
+
+/// All forms of `rt slurm`.
+pub(in crate::cli) static FORMS: &[Command] = &[
+    Command {
+        name: "slurm run",
+        summary: "run a task whose config Slurm has written",
+        usage: &["--bundle DIR ID"],
+        rest: Rest::AfterDashes,
+        flags: task_flags![&BUNDLE],
         about: "\
 A config that does not say which user to run as runs as the caller. Under PMIx every config does, and
 the directories that PMIx needs are mounted. The descriptor that PMI_FD names stays open. A stopped
@@ -83,23 +90,7 @@ others.",
         usage: &["[ID] [-- ARGS...]"],
         operands: 0..=1,
         rest: Rest::AfterDashes,
-        flags: &[
-            &IMAGE_NAME,
-            &ENVIRONMENT,
-            &ARGUMENTS,
-            &SHARE,
-            &CHDIR,
-            &USER_MAP,
-            &ENV,
-            &VOLUME,
-            &DEVICE,
-            &MPI,
-            &HOOKS_DIR,
-            &EXTRACT,
-            &PRESERVE_FDS,
-            &TRACE,
-            &NO_NEW_KEYRING,
-        ],
+        flags: task_flags![&IMAGE_NAME, &ENVIRONMENT, &ARGUMENTS],
         about: "\
 ARGS stand behind the program that RT_CONTAINER_ARGV0 names. The command is also called by the name
 rt-slurm-task, with nothing but ARGS. With --environment it first takes over the variables in FILE in

@@ -9,7 +9,7 @@
 mod broadcast;
 mod end;
 mod forms;
-mod kept;
+mod persistent;
 mod prepare;
 mod query;
 mod run;
@@ -19,7 +19,7 @@ mod task;
 use crate::cli::Call;
 use crate::store::Store;
 pub(super) use forms::FORMS;
-use kept::container_id;
+use persistent::container_id;
 use rt_launch::request::StepContainer;
 use rt_launch::task::TaskId;
 use rt_sys::error::Result;
@@ -45,18 +45,18 @@ fn step_name(id: &TaskId) -> String {
 }
 
 /// The id of the step's container.
-fn container_of(asked: &StepContainer, id: &TaskId) -> String {
-    asked.name.as_ref().map_or_else(|| id.container.clone(), |name| container_id(name, id))
+fn container_of(request: &StepContainer, id: &TaskId) -> String {
+    request.name.as_ref().map_or_else(|| id.container.clone(), |name| container_id(name, id))
 }
 
 /// `NODE.JOB.STEP.TASK`, the id of oci.conf's pattern.
-fn task_id(call: &Call, asked: &StepContainer) -> Result<String> {
+fn task_id(call: &Call, request: &StepContainer) -> Result<String> {
     if let Some(id) = call.operands.first() {
         return Ok(id.to_str().ok_or_else(|| err!("{id:?} is no id of a task"))?.to_owned());
     }
     let job = caller::variable("SLURM_JOB_ID")
         .ok_or_else(|| err!("SLURM_JOB_ID is not set: this is no task of Slurm"))?;
-    let step = asked.step.or_else(|| caller::variable("SLURM_STEP_ID")?.parse().ok()).unwrap_or(BATCH);
+    let step = request.step.or_else(|| caller::variable("SLURM_STEP_ID")?.parse().ok()).unwrap_or(BATCH);
     let task = caller::variable("SLURM_LOCALID").unwrap_or_else(|| "0".to_owned());
     let node = caller::variable("SLURMD_NODENAME").unwrap_or_else(|| "node".to_owned());
     Ok(format!("{node}.{job}.{step}.{task}"))
@@ -71,7 +71,7 @@ fn store_of_job(call: &Call) -> Result<Store> {
     }
 }
 
-/// The same, where it need not be there.
+/// The state directory of [`store_of_job`], where that is there. Makes none.
 fn open_store_of_job(call: &Call) -> Result<Store> {
     match crate::cli::root(call)? {
         Some(root) => Store::open(Some(&root)),

@@ -1,6 +1,6 @@
 //! `rt slurm prepare` and `digest`: what the tasks of a step start from, found once for each node.
 
-use super::kept::{is_disk, is_users_bundle, named_container};
+use super::persistent::{is_disk, is_users_bundle, named_container};
 use super::{broadcast, read, store_of_job, task_id};
 use crate::cli::companion::become_companion;
 use crate::cli::{Call, image, operand};
@@ -35,23 +35,23 @@ pub(super) fn digest(call: &Call) -> Result<u8> {
 /// What the user has told a pull to execute, as a helper for credentials, is in no step: the plugin ends what it leaves.
 pub(super) fn prepare(call: &Call) -> Result<u8> {
     if let Some(dir) = caller::variable("RT_CONTAINER_SUBMIT_DIR") {
-        // It may be there on the node of the submission alone.
+        // The image may be there on the node of the submission alone.
         let _ = std::env::set_current_dir(dir);
     }
-    let asked = read()?;
-    asked.check_sources()?;
-    check_mpi(&asked)?;
-    asked.save.as_deref().map_or(Ok(()), check_place_to_save)?;
-    let id = task_id(call, &asked)?;
+    let request = read()?;
+    request.check_sources()?;
+    check_mpi(&request)?;
+    request.save.as_deref().map_or(Ok(()), check_place_to_save)?;
+    let id = task_id(call, &request)?;
     let id = TaskId::parse(&id).ok_or_else(|| err!("{id:?} is no id of a task"))?;
     let store = store_of_job(call)?;
-    if let Some(named) = named_container(call, &store, &asked, &id)? {
-        tell_what_is_ignored(&store, &asked, &named.id);
+    if let Some(named) = named_container(call, &store, &request, &id)? {
+        tell_what_is_ignored(&store, &request, &named.id);
         return crate::cli::print(format!("{}\n", named.kept.image.display()));
     }
-    match resolve(call, &asked, true)? {
+    match resolve(call, &request, true)? {
         Some(source) => {
-            tell_of_memory(&asked, &source);
+            tell_of_memory(&request, &source);
             let (Source::Bundle(path) | Source::File(path)) = source;
             crate::cli::print(format!("{}\n", path.display()))
         }
@@ -61,16 +61,16 @@ pub(super) fn prepare(call: &Call) -> Result<u8> {
 }
 
 /// Says to who asks for a root to write to that what is written takes the job's memory, where that is so.
-fn tell_of_memory(asked: &StepContainer, source: &Source) {
-    let kept = asked.keeps_root();
-    let wants_to_write = match asked.writable {
+fn tell_of_memory(request: &StepContainer, source: &Source) {
+    let kept = request.keeps_root();
+    let wants_to_write = match request.writable {
         Some(writable) => writable,
-        None => kept || asked.as_root == Some(true),
+        None => kept || request.as_root == Some(true),
     };
-    if !wants_to_write || is_users_bundle(asked, source) || is_disk(asked.tmpfs()) {
+    if !wants_to_write || is_users_bundle(request, source) || is_disk(request.tmpfs()) {
         return;
     }
-    let tmpfs = asked.tmpfs().display();
+    let tmpfs = request.tmpfs().display();
     let bound = if kept { "" } else { ", half of it at the most" };
     log::tell(format_args!(
         "what is written to the root takes memory of the job{bound}: {tmpfs} (TmpFS) is no disk"
@@ -78,9 +78,9 @@ fn tell_of_memory(asked: &StepContainer, source: &Source) {
 }
 
 /// Refuses the one pair that would hang: PMIx compares the id that a program has inside with that of the caller.
-fn check_mpi(asked: &StepContainer) -> Result<()> {
+fn check_mpi(request: &StepContainer) -> Result<()> {
     let is_pmix = caller::variable("SLURM_MPI_TYPE").is_some_and(|kind| kind.starts_with("pmix"));
-    if asked.as_root == Some(true) && is_pmix {
+    if request.as_root == Some(true) && is_pmix {
         return Err(err!("RT_CONTAINER_REMAP_ROOT: under PMIx the user keeps his own uid inside")
             .hint("without --container-remap-root, or with --mpi=none"));
     }
@@ -103,19 +103,19 @@ fn check_place_to_save(path: &Path) -> Result<()> {
 }
 
 /// Says what of the step's options means nothing in a container that runs.
-fn tell_what_is_ignored(store: &Store, asked: &StepContainer, container: &str) {
+fn tell_what_is_ignored(store: &Store, request: &StepContainer, container: &str) {
     let runs = |record| matches!(store.status(&record), Ok(Status::Running));
     if !store.load(container).is_ok_and(runs) {
         return;
     }
-    if !asked.mounts.is_empty() {
+    if !request.mounts.is_empty() {
         let what = "ignoring --container-mounts when attaching to a running container";
         log::tell(format_args!("RT_CONTAINER_MOUNTS: {what}"));
     }
     let spec = store.container(container).and_then(|dir| dir.spec());
     let Ok(Some(map)) = spec.and_then(|spec| annotations::user_map(&spec)) else { return };
     let is_root = map == UserMap::Root;
-    if is_root != (asked.as_root == Some(true)) {
+    if is_root != (request.as_root == Some(true)) {
         let who = if is_root { "as root" } else { "with its user's own ids" };
         let what = format!("container {container} runs {who}, and so does this step");
         log::tell(format_args!("RT_CONTAINER_REMAP_ROOT: {what}"));
@@ -146,17 +146,17 @@ pub(super) enum Source {
 }
 
 /// Finds the image, and has it pulled where it is not there. None where `rt-pull` has said why not.
-pub(super) fn resolve(call: &Call, asked: &StepContainer, shown: bool) -> Result<Option<Source>> {
-    let image = asked.image.as_ref().ok_or_else(|| err!("{IMAGE} is not set"))?;
+pub(super) fn resolve(call: &Call, request: &StepContainer, shown: bool) -> Result<Option<Source>> {
+    let image = request.image.as_ref().ok_or_else(|| err!("{IMAGE} is not set"))?;
     let path = match image {
         Image::Path(path) => path.as_path(),
         Image::Name(name) => match is_image_path(name)? {
             true => Path::new(name),
             false => {
-                if asked.broadcast && shown {
+                if request.broadcast && shown {
                     broadcast::say_why_not(&format!("{name} is not copied to the nodes"));
                 }
-                let policy = if asked.ask_registry { PullPolicy::Always } else { PullPolicy::Missing };
+                let policy = if request.ask_registry { PullPolicy::Always } else { PullPolicy::Missing };
                 let how = image::Pull { policy, platform: None, shown };
                 return Ok(image::pulled(call, name, &how)?.map(Source::Bundle));
             }
@@ -165,19 +165,19 @@ pub(super) fn resolve(call: &Call, asked: &StepContainer, shown: bool) -> Result
     let path = rt_sys::fd::absolute(path)?;
     if look::is_file(&path)? {
         operand::check_image_file(&path)?;
-        return Ok(Some(Source::File(broadcast::copy_or_original(asked, path, shown)?)));
+        return Ok(Some(Source::File(broadcast::copy_or_original(request, path, shown)?)));
     }
     std::fs::metadata(path.join("config.json")).context(|| format!("bundle {}", path.display()))?;
     Ok(Some(Source::Bundle(path)))
 }
 
 /// What a task starts from: what `prepare` has found, or what is found now. None where `rt-pull` has said why not.
-pub(super) fn task_source(call: &Call, asked: &StepContainer) -> Result<Option<Source>> {
-    match &asked.resolved {
+pub(super) fn task_source(call: &Call, request: &StepContainer) -> Result<Option<Source>> {
+    match &request.resolved {
         // Pruned since it was resolved, or a store that this node has not.
         Some(path) if look::is_dir(path)? && image::mark(path)? => Ok(Some(Source::Bundle(path.clone()))),
         Some(path) if look::is_file(path)? => Ok(Some(Source::File(path.clone()))),
         // One of the tasks shows what is fetched. The others wait for it in silence.
-        _ => resolve(call, asked, caller::variable("SLURM_PROCID").is_some_and(|rank| rank == "0")),
+        _ => resolve(call, request, caller::variable("SLURM_PROCID").is_some_and(|rank| rank == "0")),
     }
 }

@@ -3,7 +3,7 @@
 use super::id;
 use crate::cli::table::*;
 use crate::cli::{Call, create};
-use crate::container::{self, Overrides};
+use crate::container::{self, Entrypoint, Overrides};
 use rt_launch::task::{JobDirectory, TaskContext, TaskId};
 use rt_sys::error::{Context, Result};
 use rt_sys::{caller, process, tty};
@@ -21,12 +21,13 @@ pub(super) fn run_task(call: &Call) -> Result<u8> {
         create::options(call, id.to_owned(), flags.path(&BUNDLE).unwrap_or_else(|| ".".into()))?;
     options.overrides = Overrides {
         args: call.rest()?,
+        entrypoint: Entrypoint::Without,
         env: crate::cli::environment(call)?,
         volumes: flags.texts(&VOLUME)?,
         devices: flags.texts(&DEVICE)?,
-        mpi: create::mpi(call)?,
         ..Overrides::default()
     };
+    options.mpi = create::mpi(call)?;
     options.configured = true;
     let id = TaskId::parse(id);
     options.task = Some(TaskContext {
@@ -52,7 +53,7 @@ pub(super) fn run_task(call: &Call) -> Result<u8> {
 /// The kernel does not say what the working directory is.
 pub(super) fn job_directory(asked: Option<PathBuf>, bundle: &Path) -> Result<Option<JobDirectory>> {
     if let Some(path) = asked.filter(|path| path.is_absolute()) {
-        return Ok(Some(JobDirectory { path, identity: None, asked: true, required: false }));
+        return Ok(Some(JobDirectory { path, identity: None, explicit: true, required: false }));
     }
     // Slurm 22.05 enters the bundle.
     let found = std::env::current_dir().and_then(|path| Ok((std::fs::metadata(&path)?, path)));
@@ -60,7 +61,7 @@ pub(super) fn job_directory(asked: Option<PathBuf>, bundle: &Path) -> Result<Opt
         Ok((_, path)) if path == Path::new("/") || path == bundle => Ok(None),
         Ok((found, path)) => {
             let identity = Some((found.dev(), found.ino()));
-            Ok(Some(JobDirectory { path, identity, asked: false, required: false }))
+            Ok(Some(JobDirectory { path, identity, explicit: false, required: false }))
         }
         // Removed, or below a directory that the user may not search: no path leads to it, in the container neither.
         Err(e) if [ErrorKind::NotFound, ErrorKind::PermissionDenied].contains(&e.kind()) => Ok(None),

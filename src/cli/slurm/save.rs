@@ -44,7 +44,7 @@ pub(super) fn save(call: &Call) -> Result<u8> {
     let id = super::id(call)?;
     let path = call.operand(1, "the image file")?;
     let store = open_store_of_job(call)?;
-    if store.kept(id)?.is_none() {
+    if store.persistent(id)?.is_none() {
         bail!("save: no container {id} that has a name, or is to be saved");
     }
     let bundle = container::show_as_bundle(&store, create::images(call), id)?;

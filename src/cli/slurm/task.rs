@@ -1,13 +1,13 @@
 //! `rt slurm task` and `arguments`: a task's program in the container that its step asks for.
 
-use super::kept::{is_disk, kept_container, named_container};
+use super::persistent::{is_disk, named_container, persistent_request};
 use super::prepare::{Source, task_source};
 use super::run::job_directory;
 use super::save::save_in_child;
 use super::{container_of, open_store_of_job, read, step_name, store_of_job, task_id};
 use crate::cli::table::*;
 use crate::cli::{Call, create, image};
-use crate::container::{self, AskedEntrypoint, CreateOptions, Overrides, RootAccess};
+use crate::container::{self, CreateOptions, Entrypoint, EntrypointRequest, Overrides, RootAccess};
 use oci_spec::runtime::Mount;
 use rt_launch::job_environment::JobEnvironment;
 use rt_launch::request::{ARGV0, IMAGE, Image, StepContainer};
@@ -31,16 +31,16 @@ pub(super) fn task(call: &Call) -> Result<u8> {
     if let Some(file) = call.flags.path(&ENVIRONMENT) {
         return Err(execute_with(call, &file)?);
     }
-    let asked = read()?;
-    if let (Some(path), Some(tasks)) = (&asked.save, asked.tasks)
+    let request = read()?;
+    if let (Some(path), Some(tasks)) = (&request.save, request.tasks)
         && caller::variable(SAVED_BY_PARENT).is_none()
     {
-        return task_and_save(call, &asked, tasks, path);
+        return task_and_save(call, &request, tasks, path);
     }
-    let id = task_id(call, &asked)?;
+    let id = task_id(call, &request)?;
     let mut named = TaskId::parse(&id).ok_or_else(|| err!("{id:?} is no id of a task"))?;
     let store = store_of_job(call)?;
-    let exists = named_container(call, &store, &asked, &named)?;
+    let exists = named_container(call, &store, &request, &named)?;
     let source = match exists.as_ref().map(|named| &named.kept) {
         Some(kept) if kept.is_file => Some(Source::File(kept.image.clone())),
         Some(kept) => {
@@ -49,30 +49,34 @@ pub(super) fn task(call: &Call) -> Result<u8> {
         }
         None => None,
     };
-    let source = source.map_or_else(|| task_source(call, &asked), |source| Ok(Some(source)))?;
+    let source = source.map_or_else(|| task_source(call, &request), |source| Ok(Some(source)))?;
     // rt-pull has said why.
     let Some(source) = source else { return Ok(1) };
-    asked.check_sources()?;
+    request.check_sources()?;
     let mut options = create::options(call, id.clone(), PathBuf::from("/"))?;
-    options.kept = kept_container(&asked, &mut named, &source, exists)?;
+    options.persistent = persistent_request(&request, &mut named, &source, exists)?;
     match source {
         Source::Bundle(bundle) => options.bundle = bundle,
         Source::File(file) => options.image_file = Some(file),
     }
-    let args = program(call, &asked)?;
+    let args = program(call, &request)?;
     let here = PathBuf::from("/");
     // With an id it is oci.conf that calls, and a task is where a task in a bundle is.
     let job_directory = || job_directory(call.flags.path(&CHDIR), &here);
     let job_directory = call.operands.first().map_or(Ok(None), |_| job_directory())?;
-    options.overrides = overrides(call, &asked, &options, &named, args)?;
-    options.user_map = match asked.as_root {
+    options.overrides = overrides(call, &request, &options, &named, args)?;
+    options.user_map = match request.as_root {
         Some(true) => Some(UserMap::Root),
         Some(false) => Some(UserMap::Caller),
         None => options.user_map,
     };
+    let entrypoint = EntrypointRequest { log: request.entrypoint_log, env: request.env.clone() };
+    options.entrypoint_first = request.entrypoint.then_some(entrypoint);
+    options.env_of_job = Some(named.step.job.clone());
+    options.mpi = create::mpi(call)?;
     options.configured = true;
-    let tmpfs = asked.tmpfs().to_owned();
-    let unbound = asked.keeps_root() && !is_disk(&tmpfs);
+    let tmpfs = request.tmpfs().to_owned();
+    let unbound = request.keeps_root() && !is_disk(&tmpfs);
     let mut context = TaskContext {
         share: call.flags.switch(&SHARE) != Some(false) && named.task.is_some(),
         id: Some(named),
@@ -81,13 +85,13 @@ pub(super) fn task(call: &Call) -> Result<u8> {
         uid: rustix::process::geteuid().as_raw(),
         pid: std::process::id(),
         umask: process::umask(),
-        cwd: asked
+        cwd: request
             .workdir
-            .map(|path| JobDirectory { path, identity: None, asked: true, required: true })
+            .map(|path| JobDirectory { path, identity: None, explicit: true, required: true })
             .or(job_directory),
         looked_up: !call.operands.is_empty(),
-        asked: true,
-        unshare: asked.unshare,
+        has_own_environment: true,
+        unshare: request.unshare,
         unbound,
         tmpfs: Some(tmpfs),
         ..TaskContext::default()
@@ -99,7 +103,7 @@ pub(super) fn task(call: &Call) -> Result<u8> {
 
 /// Runs a task in a child. The last one on the node saves the container: it has the mounts of the job, which slurmstepd need
 /// not have, and its exit code is the step's.
-fn task_and_save(call: &Call, asked: &StepContainer, tasks: usize, path: &Path) -> Result<u8> {
+fn task_and_save(call: &Call, request: &StepContainer, tasks: usize, path: &Path) -> Result<u8> {
     let program = start::program()?;
     let mut command = Command::new(&program);
     command.args(crate::cli::own_words()).env(SAVED_BY_PARENT, "1");
@@ -107,11 +111,11 @@ fn task_and_save(call: &Call, asked: &StepContainer, tasks: usize, path: &Path) 
     // Slurm signals all processes of a step, and a terminal all of its group: so the child has it, too.
     signal::block_all();
     let code = exit_code(child)?;
-    let id = task_id(call, asked)?;
+    let id = task_id(call, request)?;
     let named = TaskId::parse(&id).ok_or_else(|| err!("{id:?} is no id of a task"))?;
-    let container = container_of(asked, &named);
+    let container = container_of(request, &named);
     let store = open_store_of_job(call)?;
-    // It is not there where no task could make it.
+    // Where no task could make the container, there is none.
     if !store.holds(&container)? {
         return Ok(code);
     }
@@ -196,8 +200,8 @@ fn without<'a>(words: &'a [OsString], name: &'static str) -> impl Iterator<Item 
 }
 
 /// The program and its arguments.
-fn program(call: &Call, asked: &StepContainer) -> Result<Vec<String>> {
-    let mut args: Vec<String> = asked.program.iter().cloned().collect();
+fn program(call: &Call, request: &StepContainer) -> Result<Vec<String>> {
+    let mut args: Vec<String> = request.program.iter().cloned().collect();
     if let Some(text) = call.flags.text(&ARGUMENTS)? {
         args.extend(arguments::decode(text).map_err(|e| e.context("--arguments"))?);
     }
@@ -210,18 +214,18 @@ fn program(call: &Call, asked: &StepContainer) -> Result<Vec<String>> {
 
 fn overrides(
     call: &Call,
-    asked: &StepContainer,
+    request: &StepContainer,
     options: &CreateOptions,
     id: &TaskId,
     args: Vec<String>,
 ) -> Result<Overrides> {
-    let mut mounts = asked.mounts.clone();
+    let mut mounts = request.mounts.clone();
     mounts.extend(batch_script(id, &args)?);
-    let mut home = asked.home;
-    if let (Some(true), Some(true)) = (home, asked.as_root) {
+    let mut home = request.home;
+    if let (Some(true), Some(true)) = (home, request.as_root) {
         // The home of root.
         home = None;
-        let unmounted = asked.unmounted.iter().any(|place| place == Path::new("/root"));
+        let unmounted = request.unmounted.iter().any(|place| place == Path::new("/root"));
         if let Some(dir) = caller::variable("HOME").filter(|_| !unmounted)
             && look::is_dir(&dir)?
         {
@@ -229,35 +233,35 @@ fn overrides(
             mounts.insert(0, asked_mounts::bind(&dir, "/root", options)?);
         }
     }
-    let mut env = asked.env.clone();
+    let mut env = request.env.clone();
     env.extend(crate::cli::environment(call)?);
-    let entrypoint = AskedEntrypoint { log: asked.entrypoint_log, env: asked.env.clone() };
     Ok(Overrides {
         args,
-        entrypoint_first: asked.entrypoint.then_some(entrypoint),
-        env_of_job: Some(id.step.job.clone()),
+        entrypoint: Entrypoint::Without,
         env,
-        root: root_access(asked, options),
+        root: root_access(request, options),
         home,
         volumes: call.flags.texts(&VOLUME)?,
         mounts,
-        unmounted: asked.unmounted.clone(),
+        unmounted: request.unmounted.clone(),
         devices: call.flags.texts(&DEVICE)?,
-        mpi: create::mpi(call)?,
         ..Overrides::default()
     })
 }
 
 /// Where what the program writes to the root goes. An image is written to in a layer, as enroot's and pyxis' containers
 /// are; in a bundle its config says whether it can be.
-fn root_access(asked: &StepContainer, options: &CreateOptions) -> RootAccess {
-    let is_users_bundle = matches!(asked.image, Some(Image::Path(_))) && options.image_file.is_none();
-    if let Some(kept) = &options.kept {
-        return RootAccess::Overlay { dir: kept.what.layer.clone(), readonly: asked.writable == Some(false) };
+fn root_access(request: &StepContainer, options: &CreateOptions) -> RootAccess {
+    let is_users_bundle = matches!(request.image, Some(Image::Path(_))) && options.image_file.is_none();
+    if let Some(kept) = &options.persistent {
+        return RootAccess::Overlay {
+            dir: kept.container.layer.clone(),
+            readonly: request.writable == Some(false),
+        };
     }
-    match (asked.writable, is_users_bundle) {
+    match (request.writable, is_users_bundle) {
         (Some(false), _) => RootAccess::ReadOnly,
-        (None, true) if asked.as_root != Some(true) => RootAccess::AsConfigured,
+        (None, true) if request.as_root != Some(true) => RootAccess::AsConfigured,
         (_, true) => RootAccess::Writable,
         (_, false) => RootAccess::InMemory,
     }

@@ -23,7 +23,7 @@ pub(crate) use session::Way;
 /// The images of a call.
 #[derive(Debug, Default)]
 pub(crate) struct ImageMounts {
-    /// They are to be unpacked instead (`--extract`).
+    /// The images are unpacked and not mounted (`--extract`).
     extract: bool,
     /// The directory below which they are mounted.
     mounted: Option<PathBuf>,
@@ -34,7 +34,7 @@ pub(crate) struct ImageMounts {
 }
 
 impl ImageMounts {
-    /// None yet. With `extract` they are to be unpacked.
+    /// No image yet. With `extract` those to come are unpacked and not mounted.
     pub(crate) fn new(extract: bool) -> ImageMounts {
         ImageMounts { extract, ..ImageMounts::default() }
     }
@@ -44,17 +44,14 @@ impl ImageMounts {
     }
 
     /// Starts the server of the image `file`, which has no bundle, and gets its config from it: which other images are needed
-    /// is not known before. First it looks whose the directories of hooks are, `hooks_dirs` of the command line among them:
-    /// in a user namespace that cannot be told.
-    pub(super) fn begin(&mut self, file: &Path, hooks_dirs: &[PathBuf]) -> Result<()> {
-        let configured = rt_config::Config::read(&rt_config::own_variable)?;
-        let mut all = configured.paths(&rt_config::HOOKS_DIRS);
-        all.extend_from_slice(hooks_dirs);
-        definitions::check_owners(&all)?;
+    /// is not known before. First it looks whose the directories of hooks are that the request names, `hooks_dirs`: in a user
+    /// namespace that cannot be told.
+    pub(super) fn begin(&mut self, file: &Path, hooks_dirs: &[PathBuf]) -> Result<&[u8]> {
+        definitions::check_owners(hooks_dirs)?;
         let mut session = Session::new(self.way());
-        self.config = Some(session.add_with_config(Image::open(file)?)?);
+        let config = session.add_with_config(Image::open(file)?)?;
         self.begun = Some(session);
-        Ok(())
+        Ok(self.config.insert(config))
     }
 
     /// Mounts the image `file`, which has no bundle. Returns the bundle that is made, and where the image is.
@@ -70,19 +67,22 @@ impl ImageMounts {
         self.config.as_deref()
     }
 
-    /// The same until it is in a bundle.
-    pub(super) fn config(&self) -> Option<&[u8]> {
-        self.image_config().filter(|_| self.mounted.is_none())
+    /// The directory where the image at `path`, where `found` is, is mounted as the container's root.
+    pub(super) fn for_root(&self, path: &Path, found: &Stat) -> Result<PathBuf> {
+        self.mounted_at(path, found, Used::Root)
     }
 
-    /// Replaces the path of an image by the directory where it is mounted, or adds it to `files`, which are to be mounted.
-    pub(super) fn resolve(&self, path: &mut PathBuf, found: &Stat, used: Used, files: &mut Vec<PathBuf>) {
-        let mounted = self.mounted.as_ref().map(|dir| dir.join(name_of(found, used)));
-        // A directory that cannot be looked at, as of a server that has ended, is none: the image is mounted anew.
-        match mounted.filter(|dir| look::is_dir(dir).is_ok_and(|is| is)) {
-            Some(dir) => *path = dir,
-            None if files.contains(path) => {}
-            None => files.push(path.clone()),
+    /// The directory where the image at `path`, where `found` is, is mounted for a place of the container.
+    pub(super) fn for_mount(&self, path: &Path, found: &Stat) -> Result<PathBuf> {
+        self.mounted_at(path, found, Used::Mount)
+    }
+
+    fn mounted_at(&self, path: &Path, found: &Stat, used: Used) -> Result<PathBuf> {
+        let dir = self.mounted.as_ref().map(|dir| dir.join(name_of(found, used)));
+        let shown = || format!("image {}", path.display());
+        match dir {
+            Some(dir) if look::is_dir(&dir).context(shown)? => Ok(dir),
+            _ => bail!("{}: it has become another file", shown()),
         }
     }
 
@@ -95,12 +95,6 @@ impl ImageMounts {
     /// Mounts `files` in namespaces of this process's own. Where the image has no bundle, one is made, and returned.
     #[cold]
     pub(super) fn mount(&mut self, store: &Store, files: &[PathBuf]) -> Result<Option<PathBuf>> {
-        if self.mounted.is_some() {
-            bail!(
-                "{}: it has become another file",
-                files.first().map_or(Path::new(""), |path| path).display()
-            );
-        }
         let at = store.mounted_images()?;
         let mut session = self.begun.take().unwrap_or_else(|| Session::new(self.way()));
         for path in files {
@@ -130,7 +124,7 @@ impl ImageMounts {
 
 /// What an image is used for. Each has its own mount of it: that of the root is covered by the container's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Used {
+enum Used {
     /// As the container's root.
     Root,
     /// At a place of the container.

@@ -86,7 +86,7 @@ struct Waiting {
 struct Server {
     device: OwnedFd,
     link: File,
-    /// It has said that the image is sound.
+    /// The server has said that the image is sound.
     sound: bool,
 }
 
@@ -351,7 +351,7 @@ fn answer(link: &mut File) -> Result<Vec<u8>> {
     }
 }
 
-/// It was not there to be executed, or has ended.
+/// The error where `rt-image` was not there to be executed, or has ended.
 fn no_answer() -> Error {
     match start::companions("rt-image").and_then(look::first_file) {
         Ok(Some(_)) => err!("rt-image has ended without an answer"),

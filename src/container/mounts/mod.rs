@@ -200,7 +200,7 @@ fn attach(rootfs: &mut Rootfs, mount: &MountPlan, tree: &OwnedFd, point: MountPo
 
 /// Gives an attached mount the propagation types that its options ask for.
 ///
-/// Not before: a mount that is attached below a shared mount becomes shared itself, whatever it was. Private is the
+/// The types are set after the mount is attached: below a shared mount it becomes shared itself, whatever it was. Private is the
 /// exception, since the root is shared only where the config asks for that.
 fn set_propagation(mount: &MountPlan, tree: &OwnedFd) -> Result<()> {
     let asked = &mount.options.propagation;

@@ -1,18 +1,15 @@
-//! The config that a plan is made of: loaded, and changed as the command line and a task of a Slurm step ask.
+//! The config that a plan is made of: read, and changed as the request asks.
 
 use super::Layer;
-use super::{asked_namespaces, foreign, pip, prompt};
+use super::{chosen_namespaces, foreign, pip, prompt};
 use crate::container::entrypoint::EntrypointPlan;
+use crate::container::request::StartRequest;
 use crate::container::trace::{self, Phase};
 use crate::container::{CreateOptions, Entrypoint, Ids, Overrides, RootAccess};
 use crate::hooks::definitions;
-use crate::store::KeptFrom;
+use crate::store::Confinement;
 use oci_spec::runtime::{Mount, MountBuilder};
-use rt_launch::job_environment::JobEnvironment;
-use rt_launch::request::StepContainer;
-use rt_launch::task::JobDirectory;
 use rt_spec::rootless::UserMap;
-use rt_spec::said::{MPI, Said};
 use rt_spec::{Config, Process, Spec, annotations, asked_mounts, environment, mounts};
 use rt_sys::caller::Caller;
 use rt_sys::caps::Sets;
@@ -20,11 +17,27 @@ use rt_sys::error::{Context, Error, Result};
 use rt_sys::{bail, caller, err, fd, look};
 use rustix::io::Errno;
 use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-/// A config as it was loaded.
+/// The config of a bundle, or of an image that has none, as it was read.
+pub(crate) struct BundleConfig {
+    /// Where its relative paths start: the bundle, absolute.
+    pub bundle: PathBuf,
+    /// What it says.
+    pub config: Config,
+    /// An image, or somebody else, may have written it.
+    of_image: bool,
+    /// Others can have written the bundle, and the config asks for nothing of the host.
+    foreign: bool,
+}
+
+/// A config as it was loaded: with all that the request and the hooks of the stage precreate change.
 pub(crate) struct Loaded {
-    /// The config, changed as the options ask.
+    /// Where its relative paths start: the bundle, absolute.
+    pub bundle: PathBuf,
+    /// The config, changed as the request asks.
     pub config: Config,
     /// Something has been changed, which [`Config::text`] does not say.
     changed: bool,
@@ -34,49 +47,47 @@ pub(crate) struct Loaded {
     pub layer: Option<Layer>,
     /// The image's entrypoint, which is run first.
     pub entrypoint: Option<EntrypointPlan>,
+    /// An image, or somebody else, may have written the config.
+    pub of_image: bool,
     /// Others can have written the bundle, and the config asks for nothing of the host.
     pub foreign: bool,
     /// What the program is kept from.
-    pub kept_from: KeptFrom,
+    pub confinement: Confinement,
 }
 
 /// The image's own config, in a bundle of `rt pull`.
 const IMAGE_CONFIG: &str = "image.json";
 
-/// Loads the config of `bundle`, this process's working directory, and changes it as the options and it itself ask.
-pub(crate) fn load(options: &mut CreateOptions, bundle: &Path) -> Result<Loaded> {
-    let shown = || bundle.display();
-    let mut others = None;
-    let mut config = match (options.images.config(), &options.config) {
-        (Some(text), _) => Config::parse(text.to_owned())?,
-        (None, Some(path)) => Config::load(path)?,
-        (None, None) => {
-            others = foreign::config(bundle).context(shown)?;
-            match &others {
-                Some(text) => Config::parse(text.clone()),
-                None => Config::load(Path::new("config.json")),
+impl BundleConfig {
+    /// Reads the config of the bundle, or the file in its place that `options` names. The bundle becomes this process's working
+    /// directory.
+    pub(crate) fn read(options: &CreateOptions) -> Result<BundleConfig> {
+        let bundle = enter_bundle(&options.bundle)?;
+        let shown = || bundle.display();
+        let mut others = None;
+        let mut config = match &options.config {
+            Some(path) => Config::load(path)?,
+            None => {
+                others = foreign::config(&bundle).context(shown)?;
+                match &others {
+                    Some(text) => Config::parse(text.clone()),
+                    None => Config::load(Path::new("config.json")),
+                }
+                .context(shown)?
             }
-            .context(shown)?
+        };
+        if annotations::may_be_labels(&config.spec) {
+            forget_labels(&mut config).context(shown)?;
         }
-    };
-    if options.images.image_config().is_none() && annotations::may_be_labels(&config.spec) {
-        forget_labels(&mut config).context(shown)?;
+        Ok(BundleConfig { bundle, config, of_image: others.is_some(), foreign: others.is_some() })
     }
-    let of_image = others.is_some() || options.images.image_config().is_some();
-    Ok(Loaded { foreign: others.is_some(), ..change(options, config, bundle, of_image)? })
-}
 
-/// The same, with the hooks of all directories in the config, and with what hooks of the stage precreate make of it.
-pub(crate) fn load_with_hooks(options: &mut CreateOptions, bundle: &Path) -> Result<Loaded> {
-    let mut loaded = load(options, bundle)?;
-    trace::end(Phase::Load);
-    if loaded.changed {
-        loaded.config.changed()?;
+    /// The config `text` of the image `file`, which has no bundle: `rt-image` has made it of what the image says. Paths start in
+    /// `bundle`.
+    pub(crate) fn of_image(text: Vec<u8>, file: &Path, bundle: PathBuf) -> Result<BundleConfig> {
+        let config = Config::parse(text).map_err(|e| e.context(file.display()))?;
+        Ok(BundleConfig { bundle, config, of_image: true, foreign: false })
     }
-    if !options.no_hooks {
-        definitions::add_to(&mut loaded.config, &options.hooks_dirs, &options.overrides.said(), bundle)?;
-    }
-    Ok(loaded)
 }
 
 /// Leaves out what an image's labels may say in the config of the bundle that is the working directory. `rt pull`, which keeps
@@ -94,178 +105,96 @@ fn forget_labels(config: &mut Config) -> Result<()> {
     config.changed()
 }
 
-/// The same with the config `text`, of the image `file`.
-pub(crate) fn load_text(options: &mut CreateOptions, text: Vec<u8>, file: &Path) -> Result<Loaded> {
-    let config = Config::parse(text).map_err(|e| e.context(file.display()))?;
-    change(options, config, file.parent().unwrap_or(Path::new("/")), true)
-}
-
-/// Changes the config as the options and it itself ask. `of_image` says that an image, or somebody else, may have written it.
-fn change(options: &mut CreateOptions, mut config: Config, bundle: &Path, of_image: bool) -> Result<Loaded> {
-    // Once: a task loads its config again where it cannot join a container.
-    if std::mem::take(&mut options.configured) {
-        if let Some(task) = options.task.as_mut().filter(|task| !task.asked) {
-            task.job = JobEnvironment::of_config(&config.spec, bundle);
-            // Not before: until then nobody knows what of it an image has set.
-            rt_launch::slurm::read_own_environment(task);
-        }
-        options.configure()?;
-        if let Some(task) = &mut options.task {
-            task.directories = rt_launch::slurm::directories(task, fd::is_trusted_directory);
-        }
-    }
-    let changes = &options.overrides;
-    let is_hpc = annotations::asks_for_environment(&config.spec)?;
-    let inherits_env = changes.env_of_job.is_some() || changes.inherit_env && is_hpc;
-    let kept_from = match of_image || is_hpc || inherits_env || annotations::is_of_image(&config.spec) {
-        true => KeptFrom {
-            keys: !options.no_new_keyring,
-            user_namespaces: Caller::current()?.has_hosts_root_uid()?,
-        },
-        // What a client has written stays as it is.
-        false => KeptFrom::default(),
-    };
-    let entrypoint = match &changes.entrypoint_first {
-        Some(asked) => EntrypointPlan::of(&config.spec, asked)?,
-        None => None,
-    };
-    let changed = inherits_env || options.change_config();
-    let mut layer = None;
-    if changed {
-        override_config(&mut config, options, inherits_env)?;
-        layer = override_root(&mut config.spec, &options.overrides.root);
-    }
-    Ok(Loaded { config, changed, inherits_env, layer, entrypoint, foreign: false, kept_from })
-}
-
-impl CreateOptions {
-    /// Takes over what the site and the user have configured. The variables of a task are those of its job: Slurm calls
-    /// `rt run` without them, and has written them into the config ([`JobEnvironment::of_config`]).
-    fn configure(&mut self) -> Result<()> {
-        let job = self.task.as_ref().filter(|task| !task.asked).map(|task| task.job.clone());
-        let found = match &job {
-            Some(job) => rt_config::Config::read(&|name| job.setting(name))?,
-            None => rt_config::Config::read(&rt_config::own_variable)?,
+impl Loaded {
+    /// Changes a config as the request and it itself ask. `user_map` is that of the request, or that of the container which the
+    /// program joins.
+    pub(crate) fn new(
+        request: &StartRequest,
+        read: BundleConfig,
+        user_map: Option<UserMap>,
+    ) -> Result<Loaded> {
+        let BundleConfig { bundle, mut config, of_image, foreign } = read;
+        let is_hpc = annotations::asks_for_environment(&config.spec)?;
+        let inherits_env = request.env_of_job.is_some() || request.inherit_env && is_hpc;
+        let confinement = match of_image || is_hpc || inherits_env || annotations::is_of_image(&config.spec) {
+            true => Confinement {
+                keys: !request.no_new_keyring,
+                user_namespaces: Caller::current()?.has_hosts_root_uid()?,
+            },
+            // What a client has written stays as it is.
+            false => Confinement::default(),
         };
-        if !found.settings.is_empty() {
-            self.take_over(&found);
-        }
-        if let Some(job) = job.filter(|job| job.has(environment::REQUEST_PREFIX)) {
-            let here = job.get("SLURM_SUBMIT_DIR").unwrap_or("/");
-            let said = |name: &str| job.get(name).map(str::to_owned);
-            self.ask(StepContainer::read(&said, Path::new(here))?)?;
-        }
-        Ok(())
-    }
-
-    /// Takes over what the job's environment asks of a step's container, for a bundle: that it says what the image is, how
-    /// long the container lives, and where it is saved has no meaning there.
-    #[cold]
-    fn ask(&mut self, asked: StepContainer) -> Result<()> {
-        asked.check_sources()?;
-        let changes = &mut self.overrides;
-        changes.mounts.extend(asked.mounts);
-        changes.unmounted = asked.unmounted;
-        changes.unset_env.push(format!("{}*", environment::REQUEST_PREFIX));
-        changes.home = asked.home.or(changes.home);
-        changes.root = match (asked.writable, asked.as_root) {
-            (Some(false), _) => RootAccess::ReadOnly,
-            (Some(true), _) | (None, Some(true)) => RootAccess::Writable,
-            _ => std::mem::take(&mut changes.root),
+        let entrypoint = match &request.entrypoint_first {
+            Some(asked) => EntrypointPlan::of(&config.spec, asked)?,
+            None => None,
         };
-        self.user_map = match asked.as_root {
-            Some(true) => Some(UserMap::Root),
-            Some(false) => Some(UserMap::Caller),
-            None => self.user_map,
-        };
-        if let Some(task) = &mut self.task {
-            task.unshare = asked.unshare;
-            task.cwd = match asked.workdir {
-                Some(path) => Some(JobDirectory { path, identity: None, asked: true, required: true }),
-                None => task.cwd.take(),
-            };
+        let changed = inherits_env
+            || user_map.is_some()
+            || request.task.is_some()
+            || request.overrides != Overrides::default();
+        let mut layer = None;
+        if changed {
+            override_config(&mut config, request, user_map, inherits_env)?;
+            layer = override_root(&mut config.spec, &request.overrides.root);
         }
-        Ok(())
+        Ok(Loaded {
+            bundle,
+            config,
+            changed,
+            inherits_env,
+            layer,
+            entrypoint,
+            of_image,
+            foreign,
+            confinement,
+        })
     }
 
-    #[cold]
-    fn take_over(&mut self, found: &rt_config::Config) {
-        let changes = &mut self.overrides;
-        changes.defaults = found.of(&rt_config::MOUNTS).cloned().collect();
-        changes.unset_env = found.texts(&rt_config::UNSET_ENV).map(str::to_owned).collect();
-        if let (RootAccess::AsConfigured, Some(writable)) =
-            (&changes.root, found.switch(&rt_config::WRITABLE))
-        {
-            changes.root = if writable { RootAccess::InMemory } else { RootAccess::ReadOnly };
+    /// This config with the hooks of all directories, and with what hooks of the stage precreate make of it.
+    pub(crate) fn with_hooks(mut self, request: &StartRequest) -> Result<Loaded> {
+        trace::end(Phase::Load);
+        if self.changed {
+            self.config.changed()?;
         }
-        changes.home = changes.home.or(found.switch(&rt_config::RUN_HOME).filter(|home| *home));
-        changes.init = changes.init.or(found.switch(&rt_config::INIT));
-        changes.inherit_env &= found.switch(&rt_config::CLEAR_ENV) != Some(true);
-        // What the command line says comes last, and counts.
-        changes.env.splice(0..0, found.variables());
-        changes.devices.splice(0..0, found.texts(&rt_config::DEVICES).map(str::to_owned));
-        let is_shared = found.texts(&rt_config::SHARE).last() != Some("never");
-        self.run = self.run.take().filter(|run| run.asked || is_shared);
-        self.hooks_dirs.splice(0..0, found.paths(&rt_config::HOOKS_DIRS));
-    }
-
-    /// True where the options change the config.
-    fn change_config(&self) -> bool {
-        self.overrides.any()
-            || self.user_map.is_some()
-            || self.root_emulation.is_some()
-            || self.task.is_some()
+        if !request.no_hooks {
+            definitions::add_to(&mut self.config, &request.hooks_dirs, &request.for_hooks(), &self.bundle)?;
+        }
+        Ok(self)
     }
 }
 
-impl Overrides {
-    fn any(&self) -> bool {
-        !self.args.is_empty()
-            || matches!(self.entrypoint, Entrypoint::Command(_))
-            || !self.env.is_empty()
-            || self.cwd.is_some()
-            || self.terminal.is_some()
-            || self.init.is_some()
-            || !matches!(self.root, RootAccess::AsConfigured)
-            || self.home.is_some()
-            || !self.volumes.is_empty()
-            || !self.mounts.is_empty()
-            || !self.unmounted.is_empty()
-            || self.namespaces.any()
-            || self.user.is_some()
-            || !self.devices.is_empty()
-            || !self.defaults.is_empty()
-            || !self.unset_env.is_empty()
-    }
-
-    /// What hooks are told of it.
-    pub(in crate::container) fn said(&self) -> Said {
-        let mut env = environment::asked(&self.env);
-        env.retain(|variable| definitions::is_for_hooks(variable));
-        env.extend(self.mpi.iter().map(|word| format!("{MPI}={word}")));
-        Said { env, devices: self.devices.clone(), ..Said::default() }
-    }
+/// Enters the bundle, from which relative paths of the config and of hooks start. Returns its absolute path.
+pub(crate) fn enter_bundle(bundle: &Path) -> Result<PathBuf> {
+    let shown = || format!("bundle {}", fd::shown_path(bundle));
+    rustix::process::chdir(bundle).context(shown)?;
+    let entered = rustix::process::getcwd(Vec::new()).context(shown)?;
+    Ok(OsStr::from_bytes(entered.as_bytes()).into())
 }
 
-/// Changes the config as the command line and the task ask. Out of line, because most calls change nothing, and it
+/// Changes the config as the request asks. Out of line, because most calls change nothing, and it
 /// needs a large stack frame.
 #[cold]
 #[inline(never)]
-fn override_config(config: &mut Config, options: &CreateOptions, inherits_env: bool) -> Result<()> {
+fn override_config(
+    config: &mut Config,
+    request: &StartRequest,
+    user_map: Option<UserMap>,
+    inherits_env: bool,
+) -> Result<()> {
     let spec = &mut *config.spec;
-    let changes = &options.overrides;
+    let changes = &request.overrides;
     let args = arguments(spec, changes)?;
     if let Some(process) = spec.process_mut() {
         if args.is_some() {
             process.set_args(args);
         }
-        override_process(process, changes, inherits_env)?;
+        override_process(process, request, inherits_env)?;
     }
     if inherits_env {
         let dir = caller::path("PMIX_SERVER_TMPDIR");
         rt_launch::show_callers_pmix(spec, dir, fd::is_trusted_directory);
     }
-    asked_namespaces::choose(spec, &changes.namespaces)?;
+    chosen_namespaces::choose(spec, &changes.namespaces)?;
     leave_out_mounts(spec, &changes.unmounted);
     add_mounts(spec, changes)?;
     match changes.home {
@@ -273,7 +202,7 @@ fn override_config(config: &mut Config, options: &CreateOptions, inherits_env: b
         Some(false) => annotations::forget(spec, rt_spec::ANNOTATION_HOME),
         None => {}
     }
-    if inherits_env && changes.env_of_job.is_none() {
+    if inherits_env && request.env_of_job.is_none() {
         if changes.home == Some(true) {
             bring_along(spec)?;
         }
@@ -287,21 +216,21 @@ fn override_config(config: &mut Config, options: &CreateOptions, inherits_env: b
     if let Some(init) = changes.init {
         rt_spec::annotate(spec, rt_spec::ANNOTATION_INIT, if init { "true" } else { "false" });
     }
-    if let Some(map) = options.user_map {
+    if let Some(map) = user_map {
         // Kept with the config, so that exec finds the same ids.
         rt_spec::annotate(spec, rt_spec::ANNOTATION_USER, map.as_str());
         if map == UserMap::Root {
             forget_empty_capabilities(spec);
         }
     }
-    if let Some(emulation) = options.root_emulation {
+    if let Some(emulation) = changes.root_emulation {
         rt_spec::annotate(spec, rt_spec::ANNOTATION_ROOT_EMULATION, emulation.as_str());
     }
-    if let Some(task) = &options.task {
+    if let Some(task) = &request.task {
         // What cannot be looked at is there: the mount on it says why it cannot.
         let is_missing = |dir: &Path| matches!(look::is_dir(dir), Ok(false));
-        config.warnings.extend(rt_launch::adapt(spec, task, options.user_map, is_missing));
-    } else if options.callers_umask {
+        config.warnings.extend(rt_launch::adapt(spec, task, user_map, is_missing));
+    } else if request.callers_umask {
         // Only a person's `rt run` has that.
         prompt::set(spec);
         pip::tell(spec, &changes.root)?;
@@ -468,13 +397,14 @@ fn arguments(spec: &Spec, changes: &Overrides) -> Result<Option<Vec<String>>> {
 
 /// The environment of the program: the caller's, where `inherits`; over it the config's; over both what the command line
 /// asks for.
-fn override_env(process: &mut Process, changes: &Overrides, inherits: bool) {
+fn override_env(process: &mut Process, request: &StartRequest, inherits: bool) {
+    let changes = &request.overrides;
     let mut env = process.env().clone().unwrap_or_default();
     if inherits {
         let name = |variable: &str| variable.split_once('=').map(|(name, _)| name.to_owned());
         let configs: HashSet<Option<String>> = env.iter().map(|variable| name(variable)).collect();
         let is_new = |variable: &String| !configs.contains(&name(variable));
-        let callers: Vec<String> = match &changes.env_of_job {
+        let callers: Vec<String> = match &request.env_of_job {
             Some(job) => environment::of_task(job).filter(is_new).collect(),
             None => environment::inherited().filter(is_new).collect(),
         };
@@ -484,7 +414,7 @@ fn override_env(process: &mut Process, changes: &Overrides, inherits: bool) {
         let name = variable.split_once('=').map_or(variable.as_str(), |(name, _)| name);
         !changes.unset_env.iter().any(|pattern| environment::means(pattern, name))
     });
-    env.extend(environment::asked(&changes.env));
+    env.extend(environment::expand(&changes.env));
     // Without it, programs on a terminal do not know how to move its cursor.
     let has_term = || env.iter().any(|variable| variable.starts_with("TERM="));
     if process.terminal() == Some(true) && (inherits || changes.terminal == Some(true)) && !has_term() {
@@ -493,7 +423,8 @@ fn override_env(process: &mut Process, changes: &Overrides, inherits: bool) {
     process.set_env(Some(env));
 }
 
-fn override_process(process: &mut Process, changes: &Overrides, inherits_env: bool) -> Result<()> {
+fn override_process(process: &mut Process, request: &StartRequest, inherits_env: bool) -> Result<()> {
+    let changes = &request.overrides;
     if let Some(cwd) = &changes.cwd {
         if !cwd.is_absolute() {
             bail!("working directory {} is not an absolute path", cwd.display());
@@ -505,7 +436,7 @@ fn override_process(process: &mut Process, changes: &Overrides, inherits_env: bo
     }
     let changes_env = !changes.env.is_empty() || !changes.unset_env.is_empty();
     if inherits_env || changes_env || changes.terminal == Some(true) {
-        override_env(process, changes, inherits_env);
+        override_env(process, request, inherits_env);
     }
     Ok(())
 }

@@ -3,10 +3,11 @@
 //! Everything that can fail without the kernel fails here, before the first process is made.
 
 mod account;
-mod asked_namespaces;
+mod chosen_namespaces;
 mod devices;
 mod foreign;
 mod hosts_root;
+mod image_files;
 mod kernel;
 mod load;
 mod mounts;
@@ -18,32 +19,32 @@ mod seccomp;
 
 pub(super) use account::Account;
 pub(super) use devices::DevicePlan;
+pub(super) use image_files::{Root, needed as needed_images};
 pub(super) use kernel::{NetDevice, Sysctl};
-pub(super) use load::{Loaded, load_text, load_with_hooks};
+pub(super) use load::{BundleConfig, Loaded, enter_bundle};
 pub(super) use mounts::{MountKind, MountPlan};
 pub(super) use namespaces::configured as configured_namespaces;
 pub(super) use process::{ProcessPlan, bit_list};
 pub(super) use seccomp::{SeccompPlan, devices_filter, shared_filter, terminal_filter};
 
-use super::CreateOptions;
 use super::entrypoint::EntrypointPlan;
 use super::hidden_state;
-use super::images::Used;
+use super::images::ImageMounts;
 use super::layer::Seen;
+use super::request::StartRequest;
 use oci_spec::runtime::{Hooks, LinuxDeviceType};
 use rt_launch::job_environment::JobEnvironment;
 use rt_launch::{single_copy, slurm};
+use rt_spec::caller_request::{CallerRequest, Program};
 use rt_spec::emulation::RootEmulation;
 use rt_spec::rootless::{self, Adapted};
-use rt_spec::said::{Program, Said};
 use rt_spec::{Config, Linux, annotations};
 use rt_sys::caller::Caller;
 use rt_sys::caps;
-use rt_sys::error::{Context, Result};
+use rt_sys::err;
+use rt_sys::error::Result;
 use rt_sys::mount::Propagation;
 use rt_sys::ns::{IdMaps, Namespace, Namespaces};
-use rt_sys::{bail, err};
-use rustix::fs::FileType;
 use std::path::{Path, PathBuf};
 
 /// CAP_SYS_ADMIN, with which mounts are made and removed.
@@ -129,7 +130,7 @@ pub(super) struct Plan {
     /// Hooks of all stages.
     pub hooks: Hooks,
     /// What the caller has said, for hooks.
-    pub said: Said,
+    pub caller_request: CallerRequest,
     /// The first process of the new PID namespace is an init of `rt`'s own.
     pub init: bool,
     /// Somebody has asked for the working directory by a flag, and is told where it is an empty one.
@@ -140,62 +141,81 @@ pub(super) struct Plan {
     pub process: ProcessPlan,
     /// What was adapted or will not be applied, for the log.
     pub notes: Vec<String>,
-    /// Images that are files and have to be mounted before this plan can be carried out.
-    pub image_files: Vec<PathBuf>,
+}
+
+/// What of the host decides what a container can have.
+pub(super) struct Host<'a> {
+    /// Who calls.
+    pub caller: &'a Caller,
+    /// Images that are files, which are mounted.
+    pub images: &'a ImageMounts,
+    /// The state directory.
+    pub state: &'a Path,
+    /// Where state is looked for when nobody names a place.
+    pub state_places: &'a [PathBuf],
 }
 
 /// What the caller has said, for hooks. The hook for MPI looks at the program, which may not be that of the config's file.
-fn said(spec: &rt_spec::Spec, options: &CreateOptions) -> Said {
-    let mut said = options.overrides.said();
+fn caller_request(spec: &rt_spec::Spec, request: &StartRequest) -> CallerRequest {
+    let mut asked = request.for_hooks();
     if rt_spec::asks_for_mpi(spec) {
-        said.program = spec.process().as_ref().map(Program::of);
+        asked.program = spec.process().as_ref().map(Program::of);
     }
-    said
+    asked
 }
 
 impl Plan {
-    /// Loads, checks and adapts the config of `bundle`, which is this process's working directory. Returns the config
-    /// too, for the state.
+    /// Adapts the config, which [`rt_spec::check`] has accepted, whose `root` has been looked at, and whose bundle is this process's
+    /// working directory. Returns the config too, for the state.
     pub(super) fn make(
-        options: &mut CreateOptions,
-        caller: &Caller,
-        bundle: PathBuf,
+        request: &StartRequest,
+        host: &Host<'_>,
+        loaded: Loaded,
+        root: &Root,
     ) -> Result<(Plan, Config)> {
-        let Loaded { mut config, inherits_env, layer, entrypoint, foreign, kept_from, .. } =
-            load::load_with_hooks(options, &bundle)?;
-        rt_spec::check(&config.spec, caller)?;
+        let Loaded {
+            bundle,
+            mut config,
+            inherits_env,
+            layer,
+            entrypoint,
+            of_image,
+            foreign,
+            confinement,
+            ..
+        } = loaded;
+        let caller = host.caller;
         if namespaces::names_own_user(&config.spec, caller) {
             namespaces::leave_out_user(&mut config)?;
         }
-        let adapted = rootless::adapt(&config.spec, caller, options.user_map)?;
-        let mut plan = Self::from_config(&config, bundle, caller, adapted, &*options)?;
-        let of_image = foreign || options.images.image_config().is_some();
+        let adapted = rootless::adapt(&config.spec, caller, request.user_map)?;
+        let mut plan = Self::from_config(&config, bundle, root, host, adapted, request)?;
         let protected =
-            hosts_root::protect_host(&mut plan, &config.spec, caller, options.user_map, of_image)?;
+            hosts_root::protect_host(&mut plan, &config.spec, caller, request.user_map, of_image)?;
         if plan.could_unmount(&config) {
             if protected {
                 plan.forbid_unmounting("the host's settings and disks, which stay hidden", &mut config)?;
-            } else if plan.shows_state(options)? {
+            } else if plan.shows_state(host)? {
                 plan.forbid_unmounting("rt's state directory, which stays covered", &mut config)?;
             }
         }
         if foreign {
             plan.foreign = true;
-            plan.said.config = Some(String::from_utf8_lossy(&config.text).into_owned());
+            plan.caller_request.config = Some(String::from_utf8_lossy(&config.text).into_owned());
         }
-        plan.asked_cwd = options.callers_umask && options.overrides.cwd.is_some();
+        plan.asked_cwd = request.callers_umask && request.overrides.cwd.is_some();
         plan.layer = layer;
         plan.entrypoint = entrypoint;
-        plan.process.kept_from = kept_from;
+        plan.process.confinement = confinement;
         if inherits_env {
             plan.process.inherit_pmi();
         }
         // Tasks and ranks that share a container read each other's memory.
-        let alone = options.task.is_none() && options.run.is_none();
-        if (inherits_env || options.callers_umask) && plan.maps.is_some() && alone {
+        let alone = request.task.is_none() && request.run.is_none();
+        if (inherits_env || request.callers_umask) && plan.maps.is_some() && alone {
             single_copy::avoid(&mut plan.process.env);
         }
-        if options.strict
+        if request.strict
             && let Some(note) = plan.notes.first()
         {
             return Err(err!("{note}").hint("--strict"));
@@ -208,43 +228,37 @@ impl Plan {
     fn from_config(
         config: &Config,
         bundle: PathBuf,
-        caller: &Caller,
+        root: &Root,
+        host: &Host<'_>,
         adapted: Adapted,
-        options: &CreateOptions,
+        request: &StartRequest,
     ) -> Result<Plan> {
-        let spec = &config.spec;
+        let (spec, caller) = (&config.spec, host.caller);
         let mut notes = config.warnings.clone();
         notes.extend(adapted.notes.iter().cloned());
-        let root = spec.root().as_ref().ok_or_else(|| err!("config.json: root is missing"))?;
-        let mut rootfs = bundle.join(annotations::image_file(spec).unwrap_or(root.path()));
-        let mut image_files = Vec::new();
-        let mut said = said(spec, options);
-        let found = rustix::fs::stat(&rootfs).context(|| format!("rootfs {}", rootfs.display()))?;
-        match FileType::from_raw_mode(found.st_mode) {
-            FileType::Directory => {}
-            FileType::RegularFile => {
-                options.images.resolve(&mut rootfs, &found, Used::Root, &mut image_files);
-                said.rootfs = Some(rootfs.clone());
-            }
-            _ => bail!("rootfs {}: neither a directory nor an image", rootfs.display()),
+        let mut rootfs = root.path.clone();
+        let mut caller_request = caller_request(spec, request);
+        if root.is_image() {
+            rootfs = host.images.for_root(&root.path, &root.found)?;
+            caller_request.rootfs = Some(rootfs.clone());
         }
         let process = spec.process().as_ref().ok_or_else(|| err!("config.json: process is missing"))?;
         let linux = spec.linux().as_ref().ok_or_else(|| err!("config.json: linux is missing"))?;
         let (new, join) = namespaces::configured(linux, caller)?;
-        if options.overrides.init == Some(true) && !new.contains(Namespace::Pid) {
+        if request.overrides.init == Some(true) && !new.contains(Namespace::Pid) {
             return Err(err!("--init: the container has no PID namespace of its own")
                 .hint("signals reach its program without an init"));
         }
         let all_ids = rootless::all_ids(caller, &adapted);
         let ids = (!all_ids).then(|| adapted.maps.as_ref().unwrap_or(&caller.maps));
         let no_job = JobEnvironment::default();
-        let job = options.task.as_ref().map_or(&no_job, |task| &task.job);
+        let job = request.task.as_ref().map_or(&no_job, |task| &task.job);
         let home = account::home_mount(spec, job)?;
-        let readonly_root = root.readonly().unwrap_or(false);
+        let readonly_root = spec.root().as_ref().and_then(|root| root.readonly()).unwrap_or(false);
         // Only root replaces such files. For everybody else a bind shows each node's own.
         let copied = annotations::copied_mounts(spec).filter(|_| !readonly_root && adapted.uid == 0);
         let mut mounts = mounts::plan_mounts(spec, &bundle, home.as_ref(), copied, ids, &mut notes)?;
-        mounts::mount_images(&mut mounts, &bundle, &options.images, &mut image_files)?;
+        mounts::bind_images(&mut mounts, &bundle, host.images)?;
         if ids.is_some() {
             note_substitutes(&mounts, new, linux, &mut notes);
         }
@@ -253,17 +267,17 @@ impl Plan {
             .any(|mount| mount.destination.as_os_str() == "/dev" && matches!(mount.kind, MountKind::Bind(_)));
         let devices = devices::plan_devices(linux, own_dev)?;
         let own_maps = adapted.maps.is_some() && caller.is_unprivileged();
-        let open_fds = options.preserve_fds.saturating_add(options.listen_fds);
+        let open_fds = request.preserve_fds.saturating_add(request.listen_fds);
         let mut process = ProcessPlan::new(process, &adapted, Some(linux), all_ids, open_fds, &mut notes)?;
-        process.listen_fds = options.listen_fds;
+        process.listen_fds = request.listen_fds;
         let emulation = annotations::root_emulation(spec)?;
         if adapted.emulate_root && emulation != RootEmulation::Off {
             process.record_owners(linux.seccomp(), emulation)?;
         }
         let account = Account::asked_for(spec, &adapted, &mounts, job)?;
-        if let Some(task) = &options.task {
+        if let Some(task) = &request.task {
             process.set_task(spec, task);
-        } else if options.callers_umask {
+        } else if request.callers_umask {
             process.take_umask(spec.process().as_ref(), rt_sys::process::umask());
         }
         Ok(Plan {
@@ -277,19 +291,19 @@ impl Plan {
             readonly_root,
             layer: None,
             // A job that has written more than its memory ends with slurmstepd, by the kernel's hand.
-            layer_bound: options
+            layer_bound: request
                 .task
                 .as_ref()
                 .and_then(|task| slurm::memory(&task.job))
                 .map(|bytes| bytes / 2),
             layer_seen: Seen::new(),
             layer_user: String::new(),
-            apart: options.apart.clone(),
-            waits_for_layer: options.kept.is_some(),
+            apart: request.apart.clone(),
+            waits_for_layer: request.persistent.is_some(),
             foreign: false,
             asked_cwd: false,
             entrypoint: None,
-            no_pivot: options.no_pivot,
+            no_pivot: request.no_pivot,
             mounts,
             account,
             emulate_root: adapted.emulate_root,
@@ -301,15 +315,14 @@ impl Plan {
             domainname: spec.domainname().clone().filter(|n| !n.is_empty()),
             sysctl: kernel::sysctl(linux),
             may_mknod: all_ids,
-            no_new_keyring: options.no_new_keyring,
+            no_new_keyring: request.no_new_keyring,
             hooks: spec.hooks().clone().unwrap_or_default(),
-            said,
+            caller_request,
             process,
             init: new.contains(Namespace::Pid) && annotations::asks_for_init(spec)?,
             maps: adapted.maps,
             bundle,
             notes,
-            image_files,
         })
     }
 
@@ -323,8 +336,8 @@ impl Plan {
     }
 
     /// True where the root or a bind shows a state directory.
-    fn shows_state(&self, options: &CreateOptions) -> Result<bool> {
-        hidden_state::is_shown(&self.rootfs, &self.mounts, &options.state, &options.state_places)
+    fn shows_state(&self, host: &Host<'_>) -> Result<bool> {
+        hidden_state::is_shown(&self.rootfs, &self.mounts, host.state, host.state_places)
     }
 
     /// Takes CAP_SYS_ADMIN because the root or a bind shows `what`, also from what `exec` starts. A namespace that the program
@@ -392,7 +405,7 @@ impl Plan {
     #[cold]
     pub(super) fn refuse_filters(&self) -> Result<()> {
         let process = &self.process;
-        if process.seccomp.is_none() && !process.is_kept_from_devices() && !process.kept_from.any() {
+        if process.seccomp.is_none() && !process.is_kept_from_devices() && !process.confinement.any() {
             return Ok(());
         }
         Err(err!("the program gets a seccomp filter, which criu cannot keep without root").hint(

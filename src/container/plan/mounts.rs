@@ -1,10 +1,10 @@
 //! The mounts of a plan: what is mounted where, and in which order.
 
+use super::image_files::{self, SQUASHFS};
 use crate::container::ImageMounts;
-use crate::container::images::Used;
 use oci_spec::runtime::Mount;
 use rt_spec::{Spec, annotations, mounts, rootless};
-use rt_sys::error::{Context, Result};
+use rt_sys::error::Result;
 use rt_sys::mount::{ATTR_RDONLY, Param, Recursive};
 use rt_sys::ns::{IdMap, IdMaps};
 use rt_sys::{bail, err};
@@ -77,25 +77,15 @@ pub(super) fn plan_mounts(
     Ok(mounts)
 }
 
-/// Makes binds of the mounts of type squashfs whose source is a file: `rt-image` mounts that file elsewhere. The kernel's
-/// own driver takes a block device, and only from root.
-pub(super) fn mount_images(
-    mounts: &mut [MountPlan],
-    bundle: &Path,
-    images: &ImageMounts,
-    files: &mut Vec<PathBuf>,
-) -> Result<()> {
+/// Makes binds of the mounts whose source is an image file: `rt-image` has mounted that file elsewhere.
+pub(super) fn bind_images(mounts: &mut [MountPlan], bundle: &Path, images: &ImageMounts) -> Result<()> {
     for mount in mounts {
         let MountKind::New { fstype, source } = &mount.kind else { continue };
-        if fstype != "squashfs" {
+        if fstype != SQUASHFS {
             continue;
         }
-        let mut source = bundle.join(source);
-        let found = rustix::fs::stat(&source)
-            .context(|| format!("mount {}: image {}", mount.destination.display(), source.display()))?;
-        if FileType::from_raw_mode(found.st_mode) == FileType::RegularFile {
-            images.resolve(&mut source, &found, Used::Mount, files);
-            mount.kind = MountKind::Bind(source);
+        if let Some(dir) = image_files::mounted(&bundle.join(source), &mount.destination, images)? {
+            mount.kind = MountKind::Bind(dir);
             mount.options.bind = true;
             mount.options.data.clear();
         }

@@ -2,7 +2,7 @@
 
 use super::seccomp::{self, SeccompPlan};
 use super::{MKNOD, SYS_ADMIN};
-use crate::store::KeptFrom;
+use crate::store::Confinement;
 use oci_spec::runtime::{
     IOPriorityClass, LinuxPersonalityDomain, LinuxSchedulerPolicy, LinuxSeccomp, MemoryPolicyFlagType,
     MemoryPolicyModeType, PosixRlimitType, Scheduler,
@@ -73,7 +73,7 @@ pub(crate) struct ProcessPlan {
     /// How many of them are sockets that a service manager listens on, the first ones.
     pub listen_fds: u32,
     /// What it is kept from beside the config's filter.
-    pub kept_from: KeptFrom,
+    pub confinement: Confinement,
     /// One more that stays open at its number: a connection to the scheduler.
     pub keep_fd: Option<i32>,
     /// The job's working directory, which is entered in place of `cwd` where the container has it.
@@ -199,7 +199,7 @@ impl ProcessPlan {
             },
             preserve_fds,
             listen_fds: 0,
-            kept_from: KeptFrom::default(),
+            confinement: Confinement::default(),
             keep_fd: None,
             job_cwd: None,
             looked_up: false,
@@ -235,7 +235,7 @@ impl ProcessPlan {
         self.keep_fd = rt_launch::slurm::pmi_fd(&task.job).filter(|fd| fd::is_inherited_socket(*fd));
         self.take_umask(spec.process().as_ref(), task.umask);
         self.looked_up = task.looked_up;
-        self.job_cwd = task.cwd.clone().filter(|dir| dir.asked || self.cwd == Path::new("/"));
+        self.job_cwd = task.cwd.clone().filter(|dir| dir.explicit || self.cwd == Path::new("/"));
     }
 
     /// Takes the umask of whoever calls, unless `process`, that of the config, names one.

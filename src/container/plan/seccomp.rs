@@ -1,6 +1,6 @@
 //! The seccomp filters of a plan, compiled before the first process is made.
 
-use crate::store::KeptFrom;
+use crate::store::Confinement;
 use oci_spec::OciSpecError;
 use oci_spec::runtime::{
     LinuxSeccomp, LinuxSeccompAction, LinuxSeccompArg, LinuxSeccompArgBuilder, LinuxSeccompBuilder,
@@ -126,12 +126,12 @@ fn terminal_section() -> Result<LinuxSeccomp> {
 }
 
 /// The filter that keeps a program from what namespaces do not keep apart.
-pub(crate) fn shared_filter(kept_from: KeptFrom) -> Result<Filter> {
+pub(crate) fn shared_filter(confinement: Confinement) -> Result<Filter> {
     let mut rules = Vec::new();
-    if kept_from.keys {
+    if confinement.keys {
         rules.push(refused(&KEY_CALLS, libc::EPERM, []));
     }
-    if kept_from.user_namespaces {
+    if confinement.user_namespaces {
         const NEW: u32 = libc::CLONE_NEWUSER as u32;
         rules.push(refused(&["unshare", "clone"], libc::EPERM, [masked(0, NEW, NEW)]));
         // Its flags are in memory, where no filter looks; C libraries make the older call then.

@@ -1,9 +1,9 @@
 //! What becomes of a call: owners and devices are recorded, and told to whoever asks for them.
 
-use super::call::{Asked, Named, asked};
+use super::call::{Named, Operation, operation};
 use super::target::{self, View};
-use rt_spec::owner::{Device, LONGEST_RECORD, OWNER_RECORD, OwnerRecord};
 use rt_sys::notify::{Answer, Call, Listener, Told, stat_of, statx_of, write_memory};
+use rt_sys::owner::{Device, LONGEST_RECORD, OWNER_RECORD, OwnerRecord};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Gid, Mode, Uid, XattrFlags};
 use rustix::io::Errno;
@@ -14,15 +14,17 @@ const STAYS: u32 = u32::MAX;
 /// The answer to a call.
 pub(super) fn answer(view: &View<'_>, listener: &Listener, call: &Call) -> Answer {
     let work = Work { view, listener, call };
-    let done = match asked(call) {
-        Asked::Chown(named, uid, gid) => work.chown(&named, uid, gid),
-        Asked::Mknod(named, mode, number) => work.mknod(&named, mode, number),
-        Asked::Stat(named, address) => return work.tell(&named, address, |file, told| stat_of(file, told)),
-        Asked::Statx(named, address, mask) => {
+    let done = match operation(call) {
+        Operation::Chown(named, uid, gid) => work.chown(&named, uid, gid),
+        Operation::Mknod(named, mode, number) => work.mknod(&named, mode, number),
+        Operation::Stat(named, address) => {
+            return work.tell(&named, address, |file, told| stat_of(file, told));
+        }
+        Operation::Statx(named, address, mask) => {
             return work.tell(&named, address, |file, told| statx_of(file, mask, told));
         }
-        Asked::Other => return Answer::Continue,
-        Asked::Foreign => Ok(()),
+        Operation::Other => return Answer::Continue,
+        Operation::Foreign => Ok(()),
     };
     match done {
         Ok(()) => Answer::Done,

@@ -31,7 +31,7 @@ pub(super) struct Named {
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum Operation {
     /// An owner and a group, u32::MAX for the one that stays.
     Chown(Named, u32, u32),
     /// A node of this mode, with its type, and this number.
@@ -47,10 +47,10 @@ pub(super) enum Asked {
 }
 
 /// Reads a call that the filter has sent.
-pub(super) fn asked(call: &Call) -> Asked {
+pub(super) fn operation(call: &Call) -> Operation {
     let number = if NATIVE == 0xc000_003e { call.number & !X32_BIT } else { call.number };
     if call.arch != NATIVE {
-        return if ASKING_ON_32_BITS.contains(&call.number) { Asked::Other } else { Asked::Foreign };
+        return if ASKING_ON_32_BITS.contains(&call.number) { Operation::Other } else { Operation::Foreign };
     }
     let [a, b, c, d, e, _] = call.args;
     // The kernel takes the lower 32 bits of descriptors, ids, flags and modes.
@@ -67,23 +67,23 @@ pub(super) fn asked(call: &Call) -> Asked {
     let here = libc::AT_FDCWD as u64;
     let file = Named { at: a as i32, path: None, follow: true, empty: true };
     match i64::from(number) {
-        libc::SYS_fchownat => Asked::Chown(at(a, b, flags(e)), c as u32, d as u32),
-        libc::SYS_fchown => Asked::Chown(file, b as u32, c as u32),
-        libc::SYS_mknodat => Asked::Mknod(at(a, b, (false, false)), c as u32, d),
-        libc::SYS_newfstatat => Asked::Stat(at(a, b, flags(d)), c),
-        libc::SYS_fstat => Asked::Stat(file, b),
-        libc::SYS_statx => Asked::Statx(at(a, b, flags(c)), e, d as u32),
+        libc::SYS_fchownat => Operation::Chown(at(a, b, flags(e)), c as u32, d as u32),
+        libc::SYS_fchown => Operation::Chown(file, b as u32, c as u32),
+        libc::SYS_mknodat => Operation::Mknod(at(a, b, (false, false)), c as u32, d),
+        libc::SYS_newfstatat => Operation::Stat(at(a, b, flags(d)), c),
+        libc::SYS_fstat => Operation::Stat(file, b),
+        libc::SYS_statx => Operation::Statx(at(a, b, flags(c)), e, d as u32),
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_chown => Asked::Chown(at(here, a, (true, false)), b as u32, c as u32),
+        libc::SYS_chown => Operation::Chown(at(here, a, (true, false)), b as u32, c as u32),
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_lchown => Asked::Chown(at(here, a, (false, false)), b as u32, c as u32),
+        libc::SYS_lchown => Operation::Chown(at(here, a, (false, false)), b as u32, c as u32),
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_mknod => Asked::Mknod(at(here, a, (false, false)), b as u32, c),
+        libc::SYS_mknod => Operation::Mknod(at(here, a, (false, false)), b as u32, c),
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_stat => Asked::Stat(at(here, a, (true, false)), b),
+        libc::SYS_stat => Operation::Stat(at(here, a, (true, false)), b),
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_lstat => Asked::Stat(at(here, a, (false, false)), b),
-        _ => Asked::Other,
+        libc::SYS_lstat => Operation::Stat(at(here, a, (false, false)), b),
+        _ => Operation::Other,
     }
 }
 
@@ -100,20 +100,20 @@ mod tests {
         let nofollow = libc::AT_SYMLINK_NOFOLLOW as u64;
         let named = Named { at: 5, path: Some(7), follow: false, empty: false };
         let chown = call(libc::SYS_fchownat, [5, 7, 33, u64::from(u32::MAX), nofollow, 0]);
-        assert_eq!(asked(&chown), Asked::Chown(named, 33, u32::MAX));
+        assert_eq!(operation(&chown), Operation::Chown(named, 33, u32::MAX));
         let file = Named { at: 5, path: None, follow: true, empty: true };
-        assert_eq!(asked(&call(libc::SYS_fstat, [5, 9, 0, 0, 0, 0])), Asked::Stat(file, 9));
+        assert_eq!(operation(&call(libc::SYS_fstat, [5, 9, 0, 0, 0, 0])), Operation::Stat(file, 9));
         let empty = Named { follow: true, empty: true, ..named };
         let statx = call(libc::SYS_statx, [5, 7, libc::AT_EMPTY_PATH as u64, 0, 9, 0]);
-        assert_eq!(asked(&statx), Asked::Statx(empty, 9, 0));
-        assert_eq!(asked(&call(libc::SYS_read, [0; 6])), Asked::Other);
+        assert_eq!(operation(&statx), Operation::Statx(empty, 9, 0));
+        assert_eq!(operation(&call(libc::SYS_read, [0; 6])), Operation::Other);
     }
 
     #[test]
     fn programs_of_32_bits_are_answered_without_a_record() {
-        for (number, want) in [(212, Asked::Foreign), (106, Asked::Other), (383, Asked::Other)] {
+        for (number, want) in [(212, Operation::Foreign), (106, Operation::Other), (383, Operation::Other)] {
             let call = Call { arch: 0x4000_0003, ..call(number, [0; 6]) };
-            assert_eq!(asked(&call), want, "{number}");
+            assert_eq!(operation(&call), want, "{number}");
         }
     }
 }

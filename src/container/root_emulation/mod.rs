@@ -111,7 +111,7 @@ impl Supervisor {
     /// Takes its end, after that of the container's program.
     ///
     /// # Errors
-    /// It failed before, so calls of the container's were not answered.
+    /// The supervisor failed before, so calls of the container's were not answered.
     pub(super) fn finish(&self) -> Result<()> {
         if self.ended.get().is_none() {
             let mut fds = [PollFd::new(&self.child.pidfd, PollFlags::IN)];

@@ -3,15 +3,14 @@
 use super::call::Named;
 use rt_sys::notify::{Call, read_path};
 use rustix::fd::{BorrowedFd, OwnedFd};
-use rustix::fs::{self, AtFlags, CWD, Mode, OFlags, StatxFlags};
+use rustix::fs::{self, AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
-/// Where descriptors are shown. A supervisor has no `self` in the container's procfs, so these are looked up by the thread.
+/// A thread's own directory in procfs. A supervisor has no `self` in the container's procfs, or one of its own.
 const OWN: [&[u8]; 2] = [b"/proc/self/", b"/proc/thread-self/"];
-/// The same by links that containers have in /dev.
+/// The links in it that lead to a file.
+const LINKS: [&str; 3] = ["cwd", "exe", "root"];
+/// Links to descriptors that containers have in /dev.
 const STREAMS: [(&[u8], &str); 3] =
     [(b"/dev/stdin", "fd/0"), (b"/dev/stdout", "fd/1"), (b"/dev/stderr", "fd/2")];
 
@@ -27,7 +26,7 @@ pub(super) struct View<'a> {
 type Identity = (u64, u32, u32, u64);
 
 impl View<'_> {
-    /// That of this process, which has entered the container's mount namespace.
+    /// The view of this process, which has entered the container's mount namespace.
     pub(super) fn new(proc: BorrowedFd<'_>) -> Result<View<'_>, Errno> {
         let root = fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         Ok(View { proc, root, identity: identity("/")? })
@@ -50,7 +49,7 @@ impl View<'_> {
             return named.empty.then(|| (dir.into_bytes(), true));
         }
         let same_root = || identity(format!("{thread}/root")).is_ok_and(|root| root == self.identity);
-        if own_file(&path).is_some() || !same_root() {
+        if own_link(&path).is_some() || !same_root() {
             return None;
         }
         let path = if path.starts_with(b"/") { path } else { [dir.as_bytes(), b"/", &path].concat() };
@@ -72,11 +71,17 @@ pub(super) fn open(view: &View<'_>, call: &Call, named: &Named) -> Result<OwnedF
     if path.is_empty() {
         return if named.empty { open_at(proc, call, named.at) } else { Err(Errno::NOENT) };
     }
-    if let Some(rest) = own_file(&path) {
-        return open_own(proc, call, &rest, flags);
+    if let Some((link, rest)) = own_link(&path) {
+        return match rest {
+            None => open_own(proc, call, &link, flags),
+            Some(rest) => {
+                let dir = open_own(proc, call, &link, OFlags::PATH)?;
+                as_the_thread(view, call, Some(dir), || look_up(&rest, flags, Mode::empty()))
+            }
+        };
     }
-    as_the_thread(view, call, named.at, &path, || {
-        fs::openat(CWD, &path[..], flags | OFlags::CLOEXEC, Mode::empty())
+    as_the_thread(view, call, directory(view, call, named.at, &path)?, || {
+        look_up(&path, flags, Mode::empty())
     })
 }
 
@@ -90,23 +95,32 @@ pub(super) fn create(
 ) -> Result<OwnedFd, Errno> {
     let path = read_path(call.thread, named.path.ok_or(Errno::FAULT)?)?;
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    as_the_thread(view, call, named.at, &path, || match waits() {
-        true => fs::openat(CWD, &path[..], flags, mode),
+    as_the_thread(view, call, directory(view, call, named.at, &path)?, || match waits() {
+        true => look_up(&path, flags, mode),
         false => Err(Errno::SRCH),
     })
 }
 
-/// Does `work` in the root and the directory from which the thread looks up `path`. Root and working directory are afterwards what
+/// Opens a path that a program has said, from the working directory. No link of procfs is followed that leads to a file without
+/// a name: where the supervisor has a `self` in the container's procfs, its descriptors lead out of the container.
+fn look_up(path: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+    fs::openat2(CWD, path, flags | OFlags::CLOEXEC, mode, ResolveFlags::NO_MAGICLINKS)
+}
+
+/// The directory from which a thread looks up `path`; none where that is its root.
+fn directory(view: &View<'_>, call: &Call, at: i32, path: &[u8]) -> Result<Option<OwnedFd>, Errno> {
+    if path.starts_with(b"/") { Ok(None) } else { open_at(view.proc, call, at).map(Some) }
+}
+
+/// Does `work` in the thread's root and in that directory, by default its root. Root and working directory are afterwards what
 /// they were before.
 fn as_the_thread<T>(
     view: &View<'_>,
     call: &Call,
-    at: i32,
-    path: &[u8],
+    dir: Option<OwnedFd>,
     work: impl FnOnce() -> Result<T, Errno>,
 ) -> Result<T, Errno> {
     let root = open_own(view.proc, call, "root", OFlags::PATH | OFlags::DIRECTORY)?;
-    let dir = if path.starts_with(b"/") { None } else { Some(open_at(view.proc, call, at)?) };
     let entered = enter_root(&root).and_then(|()| dir.map_or(Ok(()), rustix::process::fchdir));
     let done = entered.and_then(|()| work());
     enter_root(&view.root)?;
@@ -124,33 +138,35 @@ fn open_at(proc: BorrowedFd<'_>, call: &Call, at: i32) -> Result<OwnedFd, Errno>
     match at {
         libc::AT_FDCWD => open_own(proc, call, "cwd", OFlags::PATH),
         number if number < 0 => Err(Errno::BADF),
-        number => open_own(proc, call, format!("fd/{number}"), OFlags::PATH).map_err(|e| match e {
+        number => open_own(proc, call, &format!("fd/{number}"), OFlags::PATH).map_err(|e| match e {
             Errno::NOENT => Errno::BADF,
             e => e,
         }),
     }
 }
 
-/// Opens a file of the thread's directory in procfs. The links in it are not names: they lead to the file itself.
-fn open_own(
-    proc: BorrowedFd<'_>,
-    call: &Call,
-    rest: impl AsRef<OsStr>,
-    flags: OFlags,
-) -> Result<OwnedFd, Errno> {
-    let path = Path::new(&call.thread.to_string()).join(rest.as_ref());
-    fs::openat(proc, &path, flags | OFlags::CLOEXEC, Mode::empty())
+/// Opens a link of the thread's directory in procfs. It is not a name: it leads to the file itself. `link` holds no word of a
+/// program's, since `..` leads from this procfs to the files of the host.
+fn open_own(proc: BorrowedFd<'_>, call: &Call, link: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+    fs::openat(proc, format!("{}/{link}", call.thread), flags | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// The rest of a path that leads through the thread's own directory in procfs.
-fn own_file(path: &[u8]) -> Option<std::ffi::OsString> {
-    if let Some((_, file)) = STREAMS.iter().find(|(name, _)| *name == path) {
-        return Some((*file).into());
+/// The link in the thread's own directory through which a path leads, and the rest of the path behind it.
+fn own_link(path: &[u8]) -> Option<(String, Option<Vec<u8>>)> {
+    if let Some((_, link)) = STREAMS.iter().find(|(name, _)| *name == path) {
+        return Some(((*link).to_owned(), None));
     }
-    let rest = OWN.iter().find_map(|prefix| path.strip_prefix(*prefix)).map(<[u8]>::to_vec);
-    let rest = rest.or_else(|| Some([b"fd/", path.strip_prefix(b"/dev/fd/")?].concat()))?;
-    // An absolute path would not be below the thread's directory.
-    (!rest.starts_with(b"/")).then(|| OsStr::from_bytes(&rest).to_owned())
+    let own = OWN.iter().find_map(|prefix| path.strip_prefix(*prefix));
+    let numbered = path.strip_prefix(b"/dev/fd/").or_else(|| own?.strip_prefix(b"fd/"));
+    let mut parts = numbered.or(own)?.splitn(2, |byte| *byte == b'/');
+    let name = std::str::from_utf8(parts.next()?).ok()?;
+    let link = match numbered {
+        Some(_) if name.starts_with('+') => return None,
+        Some(_) => format!("fd/{}", name.parse::<u32>().ok()?),
+        None => LINKS.contains(&name).then(|| name.to_owned())?,
+    };
+    // A rest of slashes alone means the directory itself.
+    Some((link, parts.next().map(|rest| [b"./", rest].concat())))
 }
 
 /// The umask of the thread.
@@ -178,16 +194,27 @@ mod tests {
 
     #[test]
     fn paths_through_the_own_directory() {
-        for (path, rest) in [
-            ("/proc/self/fd/3", Some("fd/3")),
-            ("/proc/thread-self/cwd/x", Some("cwd/x")),
-            ("/dev/fd/7", Some("fd/7")),
-            ("/dev/stdout", Some("fd/1")),
+        for (path, expected) in [
+            ("/proc/self/fd/3", Some(("fd/3", None))),
+            ("/proc/self/fd/3/../x", Some(("fd/3", Some("./../x")))),
+            ("/proc/thread-self/cwd/x", Some(("cwd", Some("./x")))),
+            ("/proc/self/root/", Some(("root", Some("./")))),
+            ("/dev/fd/7", Some(("fd/7", None))),
+            ("/dev/stdout", Some(("fd/1", None))),
+            ("/dev/fd/..", None),
+            ("/dev/fd/../x", None),
+            ("/dev/fd/+3", None),
+            ("/proc/self/..", None),
+            ("/proc/self/../1/root", None),
+            ("/proc/self/fd/../cwd", None),
+            ("/proc/self/task/1/root", None),
             ("/proc/self//etc", None),
             ("/proc/selfish/x", None),
             ("/etc/passwd", None),
         ] {
-            assert_eq!(own_file(path.as_bytes()).as_deref(), rest.map(OsStr::new), "{path}");
+            let expected = expected
+                .map(|(link, rest)| (link.to_owned(), rest.map(|rest: &str| rest.as_bytes().to_vec())));
+            assert_eq!(own_link(path.as_bytes()), expected, "{path}");
         }
     }
 }

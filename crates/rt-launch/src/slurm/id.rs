@@ -123,7 +123,7 @@ mod tests {
             assert!(TaskName::parse(name).unwrap().means(&step), "{name}");
         }
         assert!(!TaskName::parse("281").unwrap().means(&step));
-        // One that a job of an array has submitted.
+        // A job that a job of an array has submitted.
         assert_eq!(of("SLURM_JOB_ID=280 SLURM_ARRAY_JOB_ID=281 SLURM_ARRAY_TASK_ID=1").array, None);
     }
 }

@@ -84,7 +84,7 @@ pub(crate) fn add_variables(spec: &mut Spec, task: &TaskContext, notes: &mut Vec
         add_to_environment(spec, &variables.map(Some));
         notes.push("SLURM_PROCID and the like: set from the step's list of nodes".to_owned());
     }
-    if task.asked {
+    if task.has_own_environment {
         tell_pytorch(spec);
         tell_pmix(spec);
     }

@@ -38,7 +38,7 @@ use std::path::{Component, Path, PathBuf};
 /// How often a lock is tried for, every two milliseconds: ten seconds.
 const LOCK_TRIES: u32 = 5000;
 
-/// The same for a container that is being started: half a second. Everybody who can read a directory can lock it, so nobody's
+/// How often a lock is tried for by a container that is being started: half a second. Everybody who can read a directory can lock it, so nobody's
 /// lock may hold a start up. Without the lock the container starts, too: what it lacks is covered.
 const START_TRIES: u32 = 250;
 

@@ -1,0 +1,61 @@
+//! Records of owners that the caller's one id cannot give a file ([`rt_sys::owner`]): builds and pulls write them, and a layer that
+//! is written has the owners.
+
+use std::os::fd::BorrowedFd;
+
+use rt_sys::bail;
+use rt_sys::disk;
+use rt_sys::error::Result;
+use rt_sys::fd;
+use rt_sys::owner::{Device, OWNER_RECORD, OwnerRecord};
+
+/// Who a file belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owner {
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+impl Owner {
+    /// The owner of what has no record.
+    pub const ROOT: Owner = Owner { uid: 0, gid: 0 };
+
+    /// The owner that a tar header says; root where its numbers are none of this kernel's.
+    pub fn of_header(uid: u64, gid: u64) -> Owner {
+        let id = |id: u64| u32::try_from(id).ok().filter(|id| *id != u32::MAX);
+        match (id(uid), id(gid)) {
+            (Some(uid), Some(gid)) => Owner { uid, gid },
+            _ => Owner::ROOT,
+        }
+    }
+}
+
+/// Records that an open file or directory, which has no record, belongs to `owner`.
+///
+/// # Errors
+/// Its file system keeps no attributes of users.
+pub fn record(file: BorrowedFd, owner: Owner) -> Result<()> {
+    if !record_if_kept(file, owner, None)? {
+        bail!("{}: its file system cannot keep a record of its owner", fd::shown(file));
+    }
+    Ok(())
+}
+
+/// The same where it may be that no attributes are kept: false then. An empty file can stand for a device.
+pub fn record_if_kept(file: BorrowedFd, owner: Owner, device: Option<Device>) -> Result<bool> {
+    if owner == Owner::ROOT && device.is_none() {
+        return Ok(true);
+    }
+    let mode = disk::mode(file)? & 0o7777;
+    let record = OwnerRecord { uid: owner.uid, gid: owner.gid, mode, device };
+    disk::set_xattr(file, OWNER_RECORD.as_bytes(), record.to_string().as_bytes())
+}
+
+/// The owner that is recorded of an open file.
+pub fn recorded(file: BorrowedFd) -> Result<Option<Owner>> {
+    let record = disk::short_xattr(file, OWNER_RECORD.as_bytes())?;
+    let record = record.and_then(|value| OwnerRecord::parse(&value));
+    Ok(record.map(|record| Owner { uid: record.uid, gid: record.gid }))
+}

@@ -1,0 +1,71 @@
+//! Bodies of answers that are small enough to be held, and what a registry says in them about an error.
+
+use std::io::Read;
+use std::time::{Duration, Instant};
+
+use ureq::Body;
+use ureq::http::Response;
+
+use crate::program::Program;
+use rt_sys::error::{Error, Result};
+use rt_sys::{bail, err};
+
+/// A body that is held in memory has come within this time. Each read has a time of its own, and a server that sends a byte in
+/// each would keep its client for days.
+const WHOLE: Duration = Duration::from_secs(40);
+
+/// A body, up to `limit` bytes.
+pub(crate) fn read_body(response: Response<Body>, limit: u64, program: &Program) -> Result<Vec<u8>> {
+    let start = Instant::now();
+    let mut bytes = Vec::new();
+    let mut reader = response.into_body().into_reader().take(limit + 1);
+    let mut piece = vec![0; 16 << 10];
+    loop {
+        match reader.read(&mut piece).map_err(|e| super::of_reading(e, program))? {
+            0 => break,
+            n => bytes.extend_from_slice(&piece[..n]),
+        }
+        if start.elapsed() > WHOLE {
+            bail!("the answer has not ended after {} seconds", WHOLE.as_secs());
+        }
+    }
+    if bytes.len() as u64 > limit {
+        bail!("the answer is longer than {limit} bytes");
+    }
+    Ok(bytes)
+}
+
+/// The registry's own words, from the distribution-spec's error body.
+pub(crate) fn status_error(response: Response<Body>) -> Error {
+    #[derive(serde::Deserialize)]
+    struct Body {
+        #[serde(default)]
+        errors: Vec<One>,
+        details: Option<String>,
+    }
+    #[derive(serde::Deserialize)]
+    struct One {
+        #[serde(default)]
+        code: String,
+        #[serde(default)]
+        message: String,
+    }
+    let status = response.status();
+    let body = read_body(response, 64 << 10, &Program::ANY).unwrap_or_default();
+    let said = serde_json::from_slice::<Body>(&body).ok().and_then(|body| {
+        let first = body.errors.into_iter().next().map(|one| match one.message.is_empty() {
+            true => one.code,
+            false => one.message,
+        });
+        first.or(body.details)
+    });
+    match said {
+        // A hostile registry shall not paint the user's terminal.
+        Some(said) => err!(
+            "{} ({})",
+            said.chars().filter(|c| !c.is_control()).take(300).collect::<String>(),
+            status.as_u16()
+        ),
+        None => err!("{} {}", status.as_u16(), status.canonical_reason().unwrap_or("")),
+    }
+}

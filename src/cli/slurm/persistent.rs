@@ -1,0 +1,215 @@
+//! Containers with a name, which outlive their step: which one is meant, and what it is started from.
+
+use super::prepare::{Source, is_image_path, resolve};
+use super::step_name;
+use crate::cli::Call;
+use crate::container::{self, PersistentRequest};
+use crate::store::{self, PersistentContainer, Store};
+use rt_launch::request::{IMAGE, Image, Mode, Name, StepContainer};
+use rt_launch::task::TaskId;
+use rt_spec::state::Status;
+use rt_sys::error::Result;
+use rt_sys::rootfs::{is_in_memory, name_of_overlay_stranger};
+use rt_sys::{bail, err};
+use rustix::fs::{self, Mode as Bits, OFlags};
+use std::path::{Path, PathBuf};
+
+/// A container that is there, of the name that is asked for.
+pub(super) struct Named {
+    /// Its id.
+    pub id: String,
+    /// What it is made from.
+    pub kept: PersistentContainer,
+    /// It has no name: it is that of a step, which runs, and ends with it.
+    pub is_steps: bool,
+}
+
+/// The container of the name that is asked for, where it is there and may be used.
+pub(super) fn named_container(
+    call: &Call,
+    store: &Store,
+    request: &StepContainer,
+    id: &TaskId,
+) -> Result<Option<Named>> {
+    let Some(name) = &request.name else { return Ok(None) };
+    let container = container_id(name, id);
+    let kept = store.persistent(&container)?;
+    let step = step_name(id);
+    if kept.is_none()
+        && request.image.is_none()
+        && matches!(name.mode, Mode::Auto | Mode::Exec)
+        && let Some(named) = container_of_step(store, &name.name, request.tmpfs())?
+    {
+        return Ok(Some(named));
+    }
+    match (&kept, name.mode) {
+        // The other tasks of the step that has made it find it there, too.
+        (Some(kept), Mode::Create) if kept.maker != step => bail!("container {container} exists already"),
+        (None, Mode::Exec) => bail!("container {container} is not running"),
+        (Some(_), Mode::Exec) => {
+            let record = store.load(&container)?;
+            if store.status(&record)? == Status::Stopped {
+                bail!("container {container} is not running");
+            }
+        }
+        (None, _) if request.image.is_none() => {
+            bail!("container {container} does not exist, and {IMAGE} is not set")
+        }
+        _ => {}
+    }
+    if let Some(kept) = &kept {
+        require_same_image(call, request, &container, kept)?;
+    }
+    Ok(kept.map(|kept| Named { id: container, kept, is_steps: false }))
+}
+
+/// Refuses a container that was made from another image than the one that is asked for: the program would run in a root that
+/// is not the one that it names.
+fn require_same_image(
+    call: &Call,
+    request: &StepContainer,
+    container: &str,
+    kept: &PersistentContainer,
+) -> Result<()> {
+    let Some(image) = &request.image else { return Ok(()) };
+    let text = image_text(image)?;
+    if text == kept.image_name {
+        return Ok(());
+    }
+    // Two names may be those of one image.
+    let same = match resolve(call, request, false)? {
+        Some(Source::Bundle(path) | Source::File(path)) => path == kept.image,
+        None => bail!("container {container} is there, and {text} is not"),
+    };
+    let made_from =
+        if kept.image_name.is_empty() { &*kept.image.to_string_lossy() } else { &kept.image_name };
+    match same {
+        true => Ok(()),
+        false => Err(err!("container {container} was made from {made_from}, and not from {text}")
+            .hint(format!("take another name, or remove it: rt delete {container}"))),
+    }
+}
+
+/// How an image was asked for, in one form for all directories.
+fn image_text(image: &Image) -> Result<String> {
+    let path = match image {
+        Image::Name(name) if !is_image_path(name)? => {
+            return Ok(name.strip_prefix("docker://").unwrap_or(name).to_owned());
+        }
+        Image::Name(name) => Path::new(name),
+        Image::Path(path) => path,
+    };
+    Ok(rt_sys::fd::absolute(path)?.to_string_lossy().into_owned())
+}
+
+/// The container of the step that `JOB.STEP` names, where it runs: pyxis, too, has it under that name.
+fn container_of_step(store: &Store, name: &str, tmpfs: &Path) -> Result<Option<Named>> {
+    if !name.contains('.') {
+        return Ok(None);
+    }
+    let Some(step) = container::find_step(store, name)? else { return Ok(None) };
+    let dir = store.container(&step.container)?;
+    let record = dir.load()?;
+    let Some(maker) = record.step.filter(|_| record.shared) else { return Ok(None) };
+    // The bundle of an image without one is in the container's namespaces alone.
+    let is_file = match dir.image_config() {
+        Err(e) if e.is(libc::ENOENT) => false,
+        config => config.map(|_| true)?,
+    };
+    // The container is joined only, so nothing is ever in its layer.
+    let layer = store::layer_directory(tmpfs, &step.container)?;
+    let kept = PersistentContainer {
+        image: if is_file { record.rootfs } else { record.bundle },
+        is_file,
+        image_name: String::new(),
+        layer,
+        global: false,
+        maker: maker.to_string(),
+    };
+    Ok(Some(Named { id: step.container, kept, is_steps: true }))
+}
+
+/// The id of a container that is named.
+pub(super) fn container_id(name: &Name, id: &TaskId) -> String {
+    match name.global {
+        true => name.name.clone(),
+        false => format!("{}.{}", id.step.job, name.name),
+    }
+}
+
+/// What a container is that outlives the step: one with a name, or one that is to be saved. Tasks of several steps are in
+/// one that has a name, so each is known by its pid there.
+pub(super) fn persistent_request(
+    request: &StepContainer,
+    id: &mut TaskId,
+    source: &Source,
+    exists: Option<Named>,
+) -> Result<Option<PersistentRequest>> {
+    let mut on_disk = None;
+    if !request.keeps_root() {
+        on_disk = layer_on_disk(request, source, &id.container);
+        if on_disk.is_none() {
+            return Ok(None);
+        }
+    }
+    if let Some(name) = &request.name {
+        id.container = exists.as_ref().map_or_else(|| container_id(name, id), |named| named.id.clone());
+        id.task = Some(std::process::id());
+    }
+    let mode = request.name.as_ref().map(|name| name.mode);
+    let (image, is_file) = match source {
+        Source::Bundle(path) => (path, false),
+        Source::File(path) => (path, true),
+    };
+    let is_steps = exists.as_ref().is_some_and(|named| named.is_steps);
+    let container = match exists {
+        Some(named) => {
+            match store::open_layer(&named.kept.layer) {
+                // It is made when the first task starts. The container of a step without a name has none: it is joined only.
+                Err(e) if e.is(libc::ENOENT) => {}
+                opened => drop(opened?),
+            }
+            named.kept
+        }
+        None => PersistentContainer {
+            image: image.clone(),
+            is_file,
+            image_name: request.image.as_ref().map_or_else(|| Ok(String::new()), image_text)?,
+            layer: on_disk.map_or_else(|| store::layer_directory(request.tmpfs(), &id.container), Ok)?,
+            global: request.name.as_ref().is_some_and(|name| name.global),
+            maker: step_name(id),
+        },
+    };
+    let (must_run, own_mounts) = (mode == Some(Mode::Exec) || is_steps, mode == Some(Mode::NoExec));
+    Ok(Some(PersistentRequest {
+        container,
+        must_run,
+        own_mounts,
+        image_named: request.image.is_some(),
+        save: request.save.clone(),
+    }))
+}
+
+/// The directory in TmpFS for what a step writes to the root of `container`, where that goes there and not to the job's memory:
+/// a job that writes more than it has memory would end with slurmstepd. Wants a call at the end of the step, which the plugin
+/// has (and tells the tasks), a disk, and a root that is not the user's own bundle's affair.
+fn layer_on_disk(request: &StepContainer, source: &Source, container: &str) -> Option<PathBuf> {
+    if request.tasks.is_none() || request.writable == Some(false) || is_users_bundle(request, source) {
+        return None;
+    }
+    // Where somebody has taken the place, memory is what every node has.
+    if is_disk(request.tmpfs()) { store::layer_directory(request.tmpfs(), container).ok() } else { None }
+}
+
+/// The image is a bundle of the user's, whose config says where what is written goes.
+pub(super) fn is_users_bundle(request: &StepContainer, source: &Source) -> bool {
+    matches!(request.image, Some(Image::Path(_))) && matches!(source, Source::Bundle(_))
+}
+
+/// True where a layer can be in `dir`, and is no memory then. Where the kernel does not say, it cannot.
+pub(super) fn is_disk(dir: &Path) -> bool {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    fs::open(dir, flags, Bits::empty()).is_ok_and(|dir| {
+        !is_in_memory(&dir).unwrap_or(true) && name_of_overlay_stranger(&dir).is_ok_and(|name| name.is_none())
+    })
+}

@@ -1,0 +1,264 @@
+//! Containers that outlive their processes: what they are made from, and where the layer is with what was written to them.
+//!
+//! The file `kept.json` in the container's directory says so. While it is there, the end of the last process leaves the
+//! directory as it is.
+
+use super::{ContainerDir, Store};
+use rt_sys::error::{Context, Result};
+use rt_sys::{bail, err, fd, tree};
+use rustix::fd::OwnedFd;
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// The file's name.
+pub(super) const PERSISTENT: &str = "kept.json";
+
+/// What stands before a step's name in the note of the directory that it saves its container to.
+pub(super) const PLACE: &str = "save.";
+
+/// What is known of a container that outlives its processes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PersistentContainer {
+    /// The bundle or the image file that it is made from.
+    pub image: PathBuf,
+    /// It is a file.
+    pub is_file: bool,
+    /// The image as it was asked for: a name keeps its meaning here, also where the registry gives it another one. Empty where
+    /// nothing says it.
+    #[serde(default, rename = "asked")]
+    pub image_name: String,
+    /// The directory of the layer.
+    pub layer: PathBuf,
+    /// It is there until it is removed, and not for its job alone.
+    pub global: bool,
+    /// The step that has made it, `JOB.STEP`.
+    pub maker: String,
+}
+
+impl Store {
+    /// What is known of container `id`, if it is one that outlives its processes.
+    pub(crate) fn persistent(&self, id: &str) -> Result<Option<PersistentContainer>> {
+        super::check_id(id)?;
+        if self.holds(id)? { self.container(id)?.persistent() } else { Ok(None) }
+    }
+}
+
+impl ContainerDir {
+    /// True where the container outlives its processes.
+    ///
+    /// # Errors
+    /// Where the kernel does not say: nobody may remove it then.
+    pub(crate) fn is_kept(&self) -> Result<bool> {
+        // Not by stat(2), which asks what is mounted there.
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match fs::openat2(&self.fd, PERSISTENT, flags, Mode::empty(), super::OF_ONE_FILE_SYSTEM) {
+            Ok(_) => Ok(true),
+            // ELOOP and EXDEV: a link, or what is mounted there, which no `rt` has made.
+            Err(Errno::NOENT | Errno::LOOP | Errno::XDEV) => Ok(false),
+            Err(e) => Err(e).context(|| format!("look at the state of {}", self.id)),
+        }
+    }
+
+    /// What is known of it, if it does.
+    pub(crate) fn persistent(&self) -> Result<Option<PersistentContainer>> {
+        let context = || format!("read what container {} is made from", self.id);
+        let file = match self.open_file(PERSISTENT) {
+            Err(Errno::NOENT) => return Ok(None),
+            file => file.context(context)?,
+        };
+        let text = fd::read_regular(file, 1 << 16).context(context)?;
+        let text = text.ok_or_else(|| err!("no small file")).context(context)?;
+        serde_json::from_slice(&text).map(Some).map_err(|e| err!("{e}").context(context()))
+    }
+
+    /// Has the container outlive its processes. It may do so already.
+    pub(crate) fn keep(&self, kept: &PersistentContainer) -> Result<()> {
+        let context = || format!("write what container {} is made from", self.id);
+        if self.is_kept()? {
+            return Ok(());
+        }
+        // Whole before it has its name: tasks that join read it at any time.
+        let new = format!("{PERSISTENT}.{}", std::process::id());
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = fs::openat(&self.fd, new.as_str(), flags, Mode::RUSR | Mode::WUSR).context(context)?;
+        let text = serde_json::to_vec(kept).map_err(|e| err!("{e}"))?;
+        fd::write_all(&file, &text).context(context)?;
+        let linked = fs::linkat(&self.fd, new.as_str(), &self.fd, PERSISTENT, AtFlags::empty());
+        let _ = fs::unlinkat(&self.fd, new.as_str(), AtFlags::empty());
+        match linked {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(e) => Err(e).context(context),
+        }
+    }
+
+    /// Notes which directory `dir` is that the step `step` saves the container to, by device and inode. A task calls it before
+    /// its program runs: the programs of the step may be able to put something else in the place of `dir`. The first task's
+    /// note stays, also where the directory was missing.
+    pub(crate) fn note_place(&self, step: &str, dir: &Path) -> Result<()> {
+        let found = match fs::stat(dir) {
+            Ok(stat) => place_note(&stat),
+            // The end of the step says what is wrong with it.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP) => "-".to_owned(),
+            Err(e) => return Err(e).context(|| format!("look at {}", dir.display())),
+        };
+        match fs::symlinkat(found, &self.fd, format!("{PLACE}{step}")) {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(e) => Err(e).context(|| format!("note where container {} is saved", self.id)),
+        }
+    }
+
+    /// Opens the directory `dir` that the step `step` saves the container to. The note goes away.
+    ///
+    /// # Errors
+    /// It is not the directory that it was when the step began. One that was not there then may have no link in its path.
+    pub(crate) fn open_place(&self, step: &str, dir: &Path) -> Result<OwnedFd> {
+        let name = format!("{PLACE}{step}");
+        let noted = match fs::readlinkat(&self.fd, name.as_str(), Vec::new()) {
+            Ok(noted) => Some(noted.into_string().unwrap_or_default()),
+            Err(Errno::NOENT) => None,
+            Err(e) => return Err(e).context(|| format!("read where container {} is saved", self.id)),
+        };
+        if noted.is_some() {
+            fs::unlinkat(&self.fd, name.as_str(), AtFlags::empty())
+                .context(|| format!("remove the note of where container {} is saved", self.id))?;
+        }
+        let noted = noted.filter(|noted| noted != "-");
+        let resolve = if noted.is_some() { ResolveFlags::empty() } else { ResolveFlags::NO_SYMLINKS };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = match fs::openat2(fs::CWD, dir, flags, Mode::empty(), resolve) {
+            Err(Errno::LOOP) => {
+                bail!("{}: a link in its path was not there when the step began", dir.display())
+            }
+            opened => opened.context(|| format!("open {}", dir.display()))?,
+        };
+        let found = place_note(&fd::stat(&opened)?);
+        if noted.is_some_and(|noted| noted != found) {
+            bail!("{}: not the directory that it was when the step began", dir.display());
+        }
+        Ok(opened)
+    }
+
+    /// Ends that, and removes the layer.
+    pub(crate) fn unkeep(&self) -> Result<()> {
+        let Some(kept) = self.persistent()? else { return Ok(()) };
+        remove_layer(&kept.layer)?;
+        match fs::unlinkat(&self.fd, PERSISTENT, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(e) => Err(e).context(|| format!("remove the state of {}", self.id)),
+        }
+    }
+}
+
+/// What tells a directory from others.
+fn place_note(stat: &fs::Stat) -> String {
+    format!("{}:{}", stat.st_dev, stat.st_ino)
+}
+
+/// The directory for a container's layer, below `tmpfs`, a directory of the node for temporary files: that of the caller is
+/// made where it is missing. The layer's own is made later, or is there.
+pub(crate) fn layer_directory(tmpfs: &Path, id: &str) -> Result<PathBuf> {
+    Ok(own_directory(tmpfs, "rt-layers")?.join(id))
+}
+
+/// The caller's directory for layers below `tmpfs`, whose name is `kind` and the caller's id.
+pub(super) fn own_directory(tmpfs: &Path, kind: &str) -> Result<PathBuf> {
+    let me = rustix::process::geteuid().as_raw();
+    let own = tmpfs.join(format!("{kind}-{me}"));
+    let context = || format!("the directory for layers {}", own.display());
+    match fs::mkdir(&own, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(e) => return Err(e).context(context),
+    }
+    open_layers(&own, OFlags::PATH)?;
+    Ok(own)
+}
+
+/// Opens that directory to read it.
+pub(super) fn open_own(own: &Path) -> Result<OwnedFd> {
+    open_layers(own, OFlags::RDONLY | OFlags::DIRECTORY)
+}
+
+/// Opens the directory for the caller's layers. Everybody can make something of this name in /tmp, and a program in a container
+/// can have it.
+fn open_layers(own: &Path, how: OFlags) -> Result<OwnedFd> {
+    let me = rustix::process::geteuid().as_raw();
+    let remedy =
+        "TmpFS in slurm.conf, or RT_CONTAINER_TMPFS, names another directory; without Slurm, TMPDIR does";
+    let context = || format!("the directory for layers {}", own.display());
+    let dir = match fd::open_beside_others(own, how) {
+        Err(Errno::XDEV) => {
+            return Err(err!("somebody has mounted something there").hint(remedy).context(context()));
+        }
+        dir => dir.context(context)?,
+    };
+    if !is_own_directory(&fd::stat(&dir)?) {
+        return Err(err!("it must be a directory of uid {me} that nobody else can write")
+            .hint(remedy)
+            .context(context()));
+    }
+    Ok(dir)
+}
+
+/// Opens the directory of a layer, which is there: that of the caller's that [`layer_directory`] has named, and nothing that a
+/// program has put into its place.
+pub(crate) fn open_layer(layer: &Path) -> Result<OwnedFd> {
+    let context = || format!("the layer {}", layer.display());
+    let (Some(parent), Some(name)) = (layer.parent(), layer.file_name()) else {
+        bail!("{}: no layer", layer.display())
+    };
+    let dir = fd::open_entry(open_layers(parent, OFlags::PATH)?, name, OFlags::PATH).context(context)?;
+    if !is_own_directory(&fd::stat(&dir)?) {
+        return Err(err!("it is no directory of the caller's, or others can write in it").context(context()));
+    }
+    Ok(dir)
+}
+
+fn is_own_directory(found: &Stat) -> bool {
+    FileType::from_raw_mode(found.st_mode) == FileType::Directory
+        && found.st_uid == rustix::process::geteuid().as_raw()
+        && found.st_mode & 0o022 == 0
+}
+
+/// Removes a layer with all that is in it. One that is not there is no error.
+pub(crate) fn remove_layer(layer: &Path) -> Result<()> {
+    let context = || format!("remove the layer {}", layer.display());
+    let (Some(parent), Some(name)) = (layer.parent(), layer.file_name()) else {
+        bail!("{}: no layer", layer.display())
+    };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match fs::open(parent, flags, Mode::empty()) {
+        Err(Errno::NOENT) => Ok(()),
+        parent => tree::remove(parent.context(context)?, name.as_encoded_bytes(), None).context(context),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn a_layer_is_removed_whatever_is_in_it() {
+        let base = std::env::temp_dir().join(format!("rt-layer-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&base);
+        std::fs::create_dir(&base).unwrap();
+        std::fs::write(base.join("outside"), "stays").unwrap();
+        let layer = layer_directory(&base, "x").unwrap();
+        std::fs::create_dir_all(layer.join("upper/a/b")).unwrap();
+        std::fs::create_dir_all(layer.join("work/work")).unwrap();
+        std::fs::write(layer.join("upper/a/b/f"), "").unwrap();
+        symlink(&base, layer.join("upper/link")).unwrap();
+        for closed in ["upper/a/b", "upper/a", "work/work"] {
+            std::fs::set_permissions(layer.join(closed), PermissionsExt::from_mode(0o000)).unwrap();
+        }
+        remove_layer(&layer).unwrap();
+        assert!(!layer.exists() && base.join("outside").exists());
+        remove_layer(&layer).unwrap();
+        // What somebody else could have made.
+        std::fs::set_permissions(layer.parent().unwrap(), PermissionsExt::from_mode(0o777)).unwrap();
+        assert!(layer_directory(&base, "x").unwrap_err().to_string().contains("nobody else"));
+        std::fs::remove_dir_all(&base).unwrap();
+    }
+}
