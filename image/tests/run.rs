@@ -476,6 +476,60 @@ fn hooks_of_a_directory_run_for_an_image() {
     }
 }
 
+/// The config is read once, before the image is mounted, and its hooks of the stage precreate run once.
+#[test]
+fn a_precreate_hook_runs_once() {
+    let place = Place::new("once");
+    let Some(tree) = tree(&place, "tree") else { return };
+    let image = image(&place, &tree, "x.sqsh");
+    let dir = place.text("hooks.d");
+    for caller in callers() {
+        let runs = place.text(&format!("home/runs-{caller:?}"));
+        let hook = format!(
+            r#"{{"version": "1.0.0", "when": {{"always": true}}, "stages": ["precreate"],
+            "hook": {{"path": "/bin/sh", "args": ["sh", "-c", "echo run >>{runs}; cat"]}}}}"#
+        );
+        put(&dir, "hook.json", &hook);
+        let bundle = bundle_of_file(&place, caller);
+        for started in [&image, &bundle] {
+            let words = ["rt", "run", "--hooks-dir", &dir, started, "--", "cat", "/data/file"];
+            assert_eq!(place.good(caller, &words), "contents\n", "{caller:?}");
+            assert_eq!(std::fs::read_to_string(&runs).unwrap(), "run\n", "{caller:?} {started}");
+            std::fs::remove_file(&runs).unwrap();
+        }
+    }
+}
+
+/// A store's bundle that root has made may ask for the host's files, also where its root is an image, for which a user goes on
+/// in a user namespace that root has no id in. A stranger's may not.
+#[test]
+fn roots_bundle_of_a_store_asks_for_the_hosts_files() {
+    let place = Place::new("roots-bundle");
+    let Some(tree) = tree(&place, "tree") else { return };
+    std::fs::create_dir(Path::new(&tree).join("seen")).unwrap();
+    let bundle = place.text(&format!("store/bundles/sha256-{}", "0".repeat(64)));
+    std::fs::create_dir_all(&bundle).unwrap();
+    image(&place, &tree, &format!("{}/rootfs", bundle.strip_prefix(&place.text("")).unwrap()));
+    put(&place.text("shown"), "file", "of the host\n");
+    let mount = format!(
+        r#"{{"destination": "/seen", "type": "bind", "source": "{}", "options": ["bind"]}},"#,
+        place.text("shown")
+    );
+    let config = std::fs::read_to_string(spec_of_root(&place)).unwrap();
+    let config = config.replacen("\"mounts\": [", &format!("\"mounts\": [{mount}"), 1);
+    std::fs::write(format!("{bundle}/config.json"), config).unwrap();
+    let words = ["rt", "run", &bundle, "--", "cat", "/seen/file"];
+    assert_eq!(place.good(Caller::User, &words), "of the host\n");
+    std::os::unix::fs::chown(&bundle, Some(12345), Some(12345)).unwrap();
+    assert!(place.bad(Caller::User, &words).contains("/seen/file"));
+}
+
+/// A config.json of `rt spec`, as root has it.
+fn spec_of_root(place: &Place) -> String {
+    place.good(Caller::Root, &["sh", "-c", "mkdir spec && rt spec -b spec </dev/null"]);
+    place.text("home/spec/config.json")
+}
+
 #[test]
 fn a_hook_is_told_where_the_image_is_mounted() {
     let place = Place::new("told");
