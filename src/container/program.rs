@@ -49,6 +49,13 @@ impl ProcessPlan {
         Limits { caps: self.caps.bounding, no_new_privs: self.no_new_privs }
     }
 
+    /// True where the config's filter, if there is one, is loaded by [`ProcessPlan::confine`].
+    pub(super) fn is_confined_last(&self) -> bool {
+        self.seccomp
+            .as_ref()
+            .is_none_or(|plan| self.no_new_privs && !plan.filter.notifies && !plan.supervised)
+    }
+
     /// Sets everything but the seccomp filter of a process with no_new_privs, which comes last.
     ///
     /// The process is in all its namespaces and its root. `on_terminal` is true where it stays in its caller's session
