@@ -747,7 +747,9 @@ fn the_man_page_names_every_variable_and_state_directory() {
     }
     // Every file of the host that the sources name, but those that are a container's too: these are the bundle's.
     let mut seen = 0;
-    for path in ["src", "pull/src", "crates/rt-config/src", "crates/rt-image-store/src"] {
+    for path in
+        ["src", "pull/src", "crates/oci-registry/src", "crates/rt-config/src", "crates/rt-image-store/src"]
+    {
         literals(&sources.join(path), &mut |word| {
             let hosts =
                 ["/etc/", "/usr/share/"].iter().any(|dir| word.starts_with(dir)) && !word.contains(' ');

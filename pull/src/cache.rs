@@ -28,7 +28,7 @@ use super::lease::{Lease, Moment, Wanted};
 use oci_content::digest::{Digest, Hasher};
 use oci_content::interrupt::Interrupt;
 use rt_sys::error::{Context, Error, Kind, Result};
-use rt_sys::{bail, caller, disk, err, fd, look};
+use rt_sys::{bail, caller, disk, err, fd, look, tree};
 
 /// What is left of a blob and was not touched for so long will not be continued any more.
 const RUBBISH: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -88,7 +88,7 @@ pub(crate) struct ScratchDir(Option<(OwnedFd, String, OwnedFd)>);
 impl Drop for ScratchDir {
     fn drop(&mut self) {
         if let Some((parent, name, dir)) = &self.0 {
-            let _ = disk::remove_contents(dir.as_fd(), b"");
+            let _ = tree::remove_contents(dir, None);
             let _ = disk::remove_dir(parent.as_fd(), name.as_bytes());
         }
     }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use super::holder;
 use super::lease::Renewal;
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::{disk, err};
+use rt_sys::{disk, err, tree};
 
 const MARK: &[u8] = b"mark";
 /// What stands behind the name of the target.
@@ -120,7 +120,7 @@ pub(crate) fn place(target: &Path) -> Result<(OwnedFd, Vec<u8>)> {
 
 /// Removes a draft. The mark goes last: whatever is left can be swept later.
 fn remove(parent: BorrowedFd, name: &[u8], dir: BorrowedFd) -> Result<()> {
-    disk::remove_contents(dir, MARK)?;
+    tree::remove_contents(dir, Some(MARK))?;
     disk::unlink(dir, MARK)?;
     // By its name, which can be another's by now: rmdir(2) removes only what is empty.
     match disk::remove_dir(parent, name) {

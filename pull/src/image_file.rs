@@ -20,9 +20,9 @@ use super::draft::{self, Draft};
 use super::limits::Limits;
 use super::profile::{self, BundledImage, MountPoint};
 use super::progress::Style;
-use super::pull::{self, Phases, PullOptions, Summary};
+use super::pull::{self, Phases, PullOptions, Pulled, Summary};
 use super::run_file;
-use super::save::{self, LayerTree, SourceBundle, TreeKind, Watch, What};
+use super::save::{self, LayerTree, SourceBundle, Times, TreeKind, Watch, What};
 use super::source::Opened;
 use super::squashfs_target::ImageTarget;
 use oci_content::interrupt::Interrupt;
@@ -98,23 +98,12 @@ pub(super) fn pull(options: &PullOptions, form: Form, interrupt: &Interrupt) -> 
         Some(old) => draft.replace(FILE, old),
         None => draft.publish(FILE),
     };
-    // Another process may have pulled the same image to this place meanwhile.
-    let same = || !form.runs && pulled(target).is_ok_and(|have| have.digest == image.digest.as_str());
-    let unchanged = published.as_ref().is_err_and(pull::came_meanwhile) && same();
-    if !unchanged {
-        published.map_err(|e| pull::in_the_way(e, options))?;
-    }
-    phases.end("finish");
-    Ok(Summary {
-        digest: image.digest.to_string(),
-        unchanged,
-        by_another_name: false,
-        fetched,
-        layer_bytes: image.layer_bytes(),
-        directories,
-        counts,
-        phases: phases.ended,
-    })
+    let have = || match form.runs {
+        false => pulled(target),
+        // What runs by itself is a program, of which nobody asks from which image it is.
+        true => Err(err!("{}: a program", target.display())),
+    };
+    Pulled { image: &image, fetched, directories, counts, phases }.end(options, published, have)
 }
 
 /// Writes the tree of a bundle, with what is over it, as root's, and its config into the file `target`.
@@ -157,7 +146,7 @@ pub(crate) fn save_data(
     form: Form,
     style: Style,
 ) -> Result<Written> {
-    let tree = LayerTree { kind: TreeKind::Root, root: disk::open_root(from)? };
+    let tree = LayerTree { kind: TreeKind::Root, times: Times::Own, root: disk::open_root(from)? };
     write_trees(&[tree], target, replace, form, style, |new| new.write(false, |_| Ok(())))
 }
 

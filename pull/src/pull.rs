@@ -69,6 +69,14 @@ impl PullOptions {
     pub(crate) fn without_room(&self, error: Error) -> Error {
         disk_full::explain_target(error, &self.target, self.store.as_deref())
     }
+
+    /// The error of a layer, with what is to be done where the place is full or the image is larger than is allowed.
+    fn of_layer(&self, error: Error, counts: &Counts) -> Error {
+        match counts.bytes.load(Ordering::Relaxed) > self.max_bytes {
+            true => error.hint("rt pull --max-size and pull.max-size in config.toml allow more"),
+            false => self.without_room(error),
+        }
+    }
 }
 
 /// Pulls.
@@ -219,26 +227,55 @@ pub(crate) fn unpack(
         &config,
         Publish { shared, replace: options.force, sync: options.sync },
     );
-    // Another process may have made the bundle meanwhile. If it is of the same image, this pull has succeeded as well.
-    let same =
-        || PulledImage::of_bundle(&options.target).is_ok_and(|have| have.digest == image.digest.as_str());
-    // ENOENT: with --force on both sides, the other one is just about to rename.
-    let outrun = |e: &Error| came_meanwhile(e) || e.is(libc::ENOENT);
-    let unchanged = published.as_ref().is_err_and(outrun) && same();
-    if !unchanged {
-        published.map_err(|e| in_the_way(e, options))?;
+    let have = || PulledImage::of_bundle(&options.target);
+    Pulled { image, fetched, directories, counts, phases }.end(options, published, have)
+}
+
+/// What a pull has made of an image.
+pub(super) struct Pulled<'a> {
+    /// The image.
+    pub image: &'a Image,
+    /// Bytes from the network.
+    pub fetched: u64,
+    /// Directories of the tree.
+    pub directories: u64,
+    /// The rest of the tree.
+    pub counts: Counts,
+    /// The steps so far.
+    pub phases: Phases,
+}
+
+impl Pulled<'_> {
+    /// Ends a pull. `published` says whether what was made has its name. Another process may have made something there meanwhile:
+    /// if `have` says that it is of the same image, this pull has succeeded as well.
+    ///
+    /// # Errors
+    /// It has not its name, or another image came to that name.
+    pub(super) fn end(
+        mut self,
+        options: &PullOptions,
+        published: Result<()>,
+        have: impl FnOnce() -> Result<PulledImage>,
+    ) -> Result<Summary> {
+        // ENOENT: with --force on both sides, the other one is just about to rename.
+        let outrun = |e: &Error| came_meanwhile(e) || e.is(libc::ENOENT);
+        let same = || have().is_ok_and(|have| have.digest == self.image.digest.as_str());
+        let unchanged = published.as_ref().is_err_and(outrun) && same();
+        if !unchanged {
+            published.map_err(|e| in_the_way(e, options))?;
+        }
+        self.phases.end("finish");
+        Ok(Summary {
+            digest: self.image.digest.to_string(),
+            unchanged,
+            by_another_name: false,
+            fetched: self.fetched,
+            layer_bytes: self.image.layer_bytes(),
+            directories: self.directories,
+            counts: self.counts,
+            phases: self.phases.ended,
+        })
     }
-    phases.end("finish");
-    Ok(Summary {
-        digest: image.digest.to_string(),
-        unchanged,
-        by_another_name: false,
-        fetched,
-        layer_bytes: image.layer_bytes(),
-        directories,
-        counts,
-        phases: phases.ended,
-    })
 }
 
 /// The image `have` is at the target: fine if it is what would be pulled.
@@ -267,11 +304,11 @@ pub(super) fn unchanged(
 
 /// True where something came to the target while the bundle was made. ENOTEMPTY is what rename(2) says instead of EEXIST
 /// where there is no RENAME_NOREPLACE (NFS).
-pub(super) fn came_meanwhile(e: &Error) -> bool {
+fn came_meanwhile(e: &Error) -> bool {
     e.is(libc::EEXIST) || e.is(libc::ENOTEMPTY)
 }
 
-pub(super) fn in_the_way(e: Error, options: &PullOptions) -> Error {
+fn in_the_way(e: Error, options: &PullOptions) -> Error {
     match !options.force && came_meanwhile(&e) {
         true => err!("{}: appeared while the image was pulled", options.target.display())
             .hint("use --force to replace it"),
@@ -367,7 +404,7 @@ pub(super) fn layers<T: LayerTarget>(
                         }
                         Err(e) => {
                             let layer = format!("layer {} ({})", number, blobs[at].digest.short());
-                            fail(Task::Unpack, options.without_room(e.context(layer)));
+                            fail(Task::Unpack, options.of_layer(e.context(layer), context.counts));
                         }
                     }
                 }
@@ -392,7 +429,7 @@ pub(super) fn layers<T: LayerTarget>(
     let mut deferred = deferred.into_inner().unwrap_or_else(|e| e.into_inner());
     deferred.sort_by_key(|link| link.layer);
     unpack::finish_links(context, deferred, |number| source(usize::from(number) - 1))
-        .map_err(|e| options.without_room(e))?;
+        .map_err(|e| options.of_layer(e, context.counts))?;
     Ok(fetched.into_inner().unwrap_or_else(|e| e.into_inner()))
 }
 

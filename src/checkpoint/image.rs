@@ -2,8 +2,8 @@
 //! are 0600 by the umask, no link is followed, and a whole image is replaced by a whole one in one rename(2).
 
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, err, fd};
-use rustix::fd::{AsRawFd, OwnedFd};
+use rt_sys::{bail, err, fd, tree};
+use rustix::fd::OwnedFd;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
@@ -67,7 +67,7 @@ impl Draft {
         if let Some(above) = target.parent() {
             make_all(above)?;
         }
-        remove(&path)?;
+        tree::remove_path(&path)?;
         fs::mkdir(&path, Mode::RWXU).context(shown)?;
         let dir = fs::open(&path, DIRECTORY, Mode::empty()).context(shown)?;
         // An access control list of the directory above may have given more than the mode asks for.
@@ -82,16 +82,16 @@ impl Draft {
         let path = &self.image.path;
         let shown = || format!("rename {} to {}", path.display(), self.target.display());
         match fs::renameat_with(fs::CWD, path, fs::CWD, &self.target, RenameFlags::EXCHANGE) {
-            Ok(()) => remove(path)?,
+            Ok(()) => tree::remove_path(path)?,
             Err(Errno::NOENT) => fs::rename(path, &self.target).context(shown)?,
             // A file system that exchanges nothing, as NFS. Between the two calls the old image has the other name, where
             // `Draft::last` finds it.
             Err(Errno::INVAL | Errno::NOSYS) => {
                 let old = beside(&self.target, "old")?;
-                remove(&old)?;
+                tree::remove_path(&old)?;
                 fs::rename(&self.target, &old).context(shown)?;
                 fs::rename(path, &self.target).context(shown)?;
-                remove(&old)?;
+                tree::remove_path(&old)?;
             }
             Err(e) => return Err(e).context(shown),
         }
@@ -104,7 +104,7 @@ impl Draft {
 impl Drop for Draft {
     fn drop(&mut self) {
         if !self.finished
-            && let Err(e) = remove(&self.image.path)
+            && let Err(e) = tree::remove_path(&self.image.path)
         {
             log::warn!("{e}");
         }
@@ -125,8 +125,8 @@ pub(super) fn last(path: &Path) -> Result<Option<PathBuf>> {
 
 /// Removes the image at `path`, and what calls that were killed have left of it.
 pub(super) fn forget(path: &Path) -> Result<()> {
-    remove(path)?;
-    ["old", "new"].iter().try_for_each(|what| remove(&beside(path, what)?))
+    tree::remove_path(path)?;
+    ["old", "new"].iter().try_for_each(|what| tree::remove_path(&beside(path, what)?))
 }
 
 /// The name of a directory that belongs to the image at `path`.
@@ -155,35 +155,6 @@ fn make_all(path: &Path) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.context(|| format!("make {}", path.display()))
-}
-
-fn remove(path: &Path) -> Result<()> {
-    let remove = || std::fs::remove_dir_all(path).map_err(rt_sys::error::Error::from);
-    let removed = match remove() {
-        Err(e) if e.is(libc::EACCES) => open_up(path).and_then(|()| remove()),
-        removed => removed,
-    };
-    match removed {
-        Err(e) if e.is(libc::ENOENT) => Ok(()),
-        removed => removed.context(|| format!("remove {}", path.display())),
-    }
-}
-
-/// Lets the owner into every directory: what was in memory keeps its modes, and a program may have made a directory that not
-/// even its owner can write.
-fn open_up(path: &Path) -> Result<()> {
-    let mut dirs = vec![path.to_owned()];
-    while let Some(path) = dirs.pop() {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let dir = fs::open(&path, flags, Mode::empty())?;
-        fs::chmod(format!("/proc/self/fd/{}", dir.as_raw_fd()), Mode::RWXU)?;
-        for entry in rt_sys::look::entries(&path)? {
-            if FileType::from_raw_mode(fs::lstat(&entry)?.st_mode) == FileType::Directory {
-                dirs.push(entry);
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Has the kernel write every file and directory of an image, the outermost last.

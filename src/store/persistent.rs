@@ -4,15 +4,13 @@
 //! directory as it is.
 
 use super::{ContainerDir, Store};
-use rt_sys::error::{Context, Error, Result};
-use rt_sys::{bail, err, fd};
+use rt_sys::error::{Context, Result};
+use rt_sys::{bail, err, fd, tree};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use std::ffi::CString;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 /// The file's name.
 pub(super) const PERSISTENT: &str = "kept.json";
@@ -229,61 +227,11 @@ pub(crate) fn remove_layer(layer: &Path) -> Result<()> {
     let (Some(parent), Some(name)) = (layer.parent(), layer.file_name()) else {
         bail!("{}: no layer", layer.display())
     };
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let parent = match fs::open(parent, flags, Mode::empty()) {
-        Err(Errno::NOENT) => return Ok(()),
-        parent => parent.context(context)?,
-    };
-    let name = CString::new(name.as_encoded_bytes()).map_err(|e| err!("{e}"))?;
-    match remove_below(&parent, &name, 0, None) {
-        Err(e) if e.is(libc::ENOENT) => Ok(()),
-        removed => removed.context(context),
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match fs::open(parent, flags, Mode::empty()) {
+        Err(Errno::NOENT) => Ok(()),
+        parent => tree::remove(parent.context(context)?, name.as_encoded_bytes(), None).context(context),
     }
-}
-
-/// How deep a layer may be: each level takes a descriptor and a stack frame.
-const DEEPEST: u32 = 400;
-
-/// Removes the directory `name` in `parent`. The program in the container may have taken its own rights away, and overlayfs
-/// leaves a directory without any. What is mounted below is not entered: its server may never answer. After `until` it gives up.
-pub(super) fn remove_below(
-    parent: &OwnedFd,
-    name: &CString,
-    depth: u32,
-    until: Option<Instant>,
-) -> Result<()> {
-    if depth > DEEPEST {
-        return Err(Error::from_errno(libc::ELOOP));
-    }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-    let open = || fs::openat2(parent, name, flags, Mode::empty(), how);
-    let dir = match open() {
-        Err(Errno::ACCESS) => {
-            fs::chmodat(parent, name, Mode::RWXU, AtFlags::empty())?;
-            open()?
-        }
-        dir => dir?,
-    };
-    if fd::stat(&dir)?.st_mode & 0o700 != 0o700 {
-        fs::fchmod(&dir, Mode::RWXU)?;
-    }
-    for entry in fs::Dir::read_from(&dir)? {
-        if until.is_some_and(|until| Instant::now() > until) {
-            return Err(Error::from_errno(libc::ETIMEDOUT));
-        }
-        let entry = entry?;
-        let name = entry.file_name();
-        if name == c"." || name == c".." {
-            continue;
-        }
-        match fs::unlinkat(&dir, name, AtFlags::empty()) {
-            Ok(()) => {}
-            Err(Errno::ISDIR | Errno::PERM) => remove_below(&dir, &name.to_owned(), depth + 1, until)?,
-            Err(e) => return Err(e.into()),
-        }
-    }
-    Ok(fs::unlinkat(parent, name, AtFlags::REMOVEDIR)?)
 }
 
 #[cfg(test)]

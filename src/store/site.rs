@@ -3,14 +3,13 @@
 //! Root waits for nobody here. It locks nothing that others can open, asks no file system that is mounted there (a FUSE server
 //! of a user's may never answer), and follows no link.
 
-use super::persistent::remove_below;
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, err};
+use rt_sys::{bail, err, tree};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{self, AtFlags, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
-use std::ffi::{CString, OsStr};
+use std::ffi::OsStr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -89,8 +88,7 @@ fn set_aside(parent: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
             renamed => renamed?,
         }
         if fs::unlinkat(parent, old.as_str(), AtFlags::empty()).is_err()
-            && let Ok(old) = CString::new(old)
-            && let Err(e) = remove_below(parent, &old, 0, Instant::now().checked_add(LIMIT))
+            && let Err(e) = tree::remove(parent, old.as_bytes(), Instant::now().checked_add(LIMIT))
         {
             log::warn!("remove {old:?} of the directory of states: {e}");
         }

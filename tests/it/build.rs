@@ -16,7 +16,7 @@ tests! {
     ALL { an_image_is_built_and_run, run_is_root_of_one_id }
     BOTH {
         what_the_config_says, layers_and_history, nothing_is_done_twice, what_changes_is_done_again, stages_that_are_needed,
-        base_images, copies_follow_the_rules, archives_are_unpacked, holes_stay_holes, heredocs, users_and_directories, a_command_that_fails,
+        base_images, copies_follow_the_rules, archives_are_unpacked, holes_stay_holes, heredocs, users_and_directories, a_command_that_fails, mount_points_are_in_no_layer,
         what_is_not_there_is_refused, links_lead_nowhere, ctrl_c_leaves_the_cache, a_killed_build_leaves_no_command, mounts_of_run, mounts_stay_as_they_were, mounts_of_images_of_somebody_else, archives_are_what_their_key_says, no_hooks_in_builds, secrets_stay_secret,
         layers_are_pruned, places_for_builds, outputs_of_every_kind, outputs_follow_the_umask, triggers_run_once,
     }
@@ -537,24 +537,51 @@ fn a_command_that_fails(ctx: &Ctx) {
     }
     // What was made before is not made again.
     assert_eq!(cached(&build(ctx, &file, &[]).run()), (2, 1));
-    let out = build(ctx, &format!("{BASE}RUN [\"/not/there\"]\n"), &[]).run();
-    assert!(out.code == 1 && out.stderr.contains("/not/there: no such file"), "{out:?}");
+    // Where no command could be started there is one line as well, which says why.
+    let out = refused(
+        build(ctx, &format!("{BASE}RUN [\"/not/there\"]\n"), &[]),
+        &["line 4: RUN", "/not/there: no such file"],
+    );
+    assert_eq!(out.stderr.lines().filter(|line| !line.starts_with('[')).count(), 1, "{out:?}");
     is_clean(ctx);
+}
+
+/// Whatever a command makes of the directory that a mount point is in, the mount point is in no layer.
+fn mount_points_are_in_no_layer(ctx: &Ctx) {
+    context(ctx);
+    let file = format!(
+        "{BASE}RUN mkdir /etc\nRUN --mount=type=tmpfs,target=/etc/deep/er/t [\"/probe\",\"write /etc/mine x\",\"chmod /etc 365\",\"chmod /etc/deep/er 0\"]\n"
+    );
+    let out = built(ctx, &file, &["-t", "x", "-o", "oci:layout:t"]);
+    let root = bundle(ctx, &out).join("rootfs");
+    assert_eq!(fs::read(root.join("etc/mine")).unwrap(), b"x");
+    let layers = fs::read_dir(ctx.path("layout/blobs/sha256")).unwrap().flatten();
+    let lists = layers.map(|blob| Command::new("tar").arg("-tzf").arg(blob.path()).output().unwrap().stdout);
+    let names: Vec<String> = lists
+        .flat_map(|list| String::from_utf8(list).unwrap().lines().map(str::to_owned).collect::<Vec<_>>())
+        .collect();
+    assert!(names.iter().any(|name| name == "etc/mine"), "{names:?}");
+    for name in ["etc/hosts", "etc/resolv.conf", "etc/hostname", "etc/deep/", "proc/", "dev/"] {
+        assert!(!names.iter().any(|known| known == name), "{name} in {names:?}");
+    }
 }
 
 fn what_is_not_there_is_refused(ctx: &Ctx) {
     context(ctx);
     for (line, why) in [
-        ("RUN --mount=type=ssh say x", "type=ssh is not supported"),
+        ("RUN --mount=type=ssh,required say x", "no agent \"default\""),
+        ("RUN --mount=type=ssh,mode=0666 say x", "mode=666 is not supported"),
         ("RUN --security=insecure say x", "--security=insecure is not supported"),
         ("RUN --network=bridge say x", "--network=bridge is not supported"),
         ("RUN --device=a say x", "--device=a is not supported"),
         ("RUN --mount=type=cache,target=/c,uid=7 say x", "uid=7 is not supported"),
         ("RUN --mount=type=bind,target=/ say x", "cannot be /"),
         ("COPY --parents base /x", "--parents is not supported"),
-        ("ADD https://example.org/x /x", "a URL is not supported"),
-        ("ADD --checksum=sha256:x base /x", "--checksum is not supported"),
-        ("ADD --keep-git-dir=true base /x", "--keep-git-dir is not supported"),
+        ("ADD ftp://example.org/x /x", "use http or https, or git"),
+        ("ADD file:///etc/x.git /x", "use http or https, or git"),
+        ("ADD https://a/x https://a/y /x", "must be a directory and end in /"),
+        ("ADD --checksum=sha256:x base /x", "--checksum: for one URL alone"),
+        ("ADD --keep-git-dir=maybe base /x", "neither true nor false"),
         ("EXPOSE x", "not a port"),
         ("ENV A=${B:?needed}", "B: needed"),
         ("NOTHING x", "unknown instruction"),
@@ -566,7 +593,7 @@ fn what_is_not_there_is_refused(ctx: &Ctx) {
         build(ctx, "FROM --platform=linux/s390x scratch\n", &[]),
         &["line 1", "--platform=linux/s390x is not supported"],
     );
-    for context in ["-", "https://example.org/x.git", "gone"] {
+    for context in ["ftp://example.org/x", "gone"] {
         rt(ctx, &["build", context]).fails(&["context", context]);
     }
     rt(ctx, &["build", "-o", "type=local,dest=x", "context"]).fails(&["--output", "not supported"]);

@@ -7,12 +7,14 @@ use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 tests! {
     BOTH {
         without_criu, what_one_id_cannot_have, states_that_have_no_image, images_that_are_none, images_of_others,
         images_of_other_machines, run_says_it_at_the_start,
     }
+    ROOT { mounts_below_an_old_draft_stay }
 }
 
 /// A criu that is none, so that the host's does not matter.
@@ -35,6 +37,33 @@ fn without_criu(ctx: &Ctx) {
     let error = checkpoint().env("RT_CRIU", ctx.rt_path()).run();
     assert_eq!((error.code, container.status()), (1, "running".to_owned()), "{error:?}");
     assert!(!image.exists());
+}
+
+/// `--version` of a criu that can do nothing else: the program of the tests stands for it.
+pub fn say_version() -> i32 {
+    println!("Version: 4.2");
+    0
+}
+
+/// What a call that was killed has left is removed before an image is written, but not what somebody has mounted in it.
+fn mounts_below_an_old_draft_stay(ctx: &Ctx) {
+    let (old, precious) = (ctx.mkdir(".image.new/deep/mount"), ctx.mkdir("precious"));
+    fs::write(precious.join("file"), "stays").unwrap();
+    let status = Command::new("mount").arg("--bind").args([&precious, &old]).status().unwrap();
+    assert!(status.success());
+    let bundle =
+        ctx.bundle().with("/annotations", json!({ "rt.init": "true" })).ops(&["ready", "sleep 60000"]);
+    let container = ctx.started(&bundle);
+    let checkpoint = ctx
+        .rt(["checkpoint", "--image-path", ctx.path("image").to_str().unwrap(), &container.id])
+        .env("RT_CRIU", ctx.helper())
+        .run();
+    assert!(
+        checkpoint.stderr.contains("deep/mount") && checkpoint.stderr.contains("mounted"),
+        "{checkpoint:?}"
+    );
+    assert_eq!(fs::read_to_string(precious.join("file")).unwrap(), "stays");
+    assert!(Command::new("umount").arg(&old).status().unwrap().success());
 }
 
 fn what_one_id_cannot_have(ctx: &Ctx) {

@@ -7,6 +7,9 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, unreachable_pub)]
 
 mod build;
+mod build_contexts;
+mod build_stages;
+mod build_times;
 mod caller;
 mod cgroup;
 mod checkpoint;
@@ -58,6 +61,7 @@ fn main() {
         Some("--hold") => client::hold(),
         Some("--exchange") => client::exchange(&args[1..]),
         Some("--one") => runner::one(&args[1], tests()),
+        Some("--version") => checkpoint::say_version(),
         _ if is_probe => probe::main(args.into_iter()),
         _ => runner::all(&args, tests()),
     };
@@ -90,6 +94,9 @@ fn tests() -> Vec<runner::Test> {
         seccomp::tests(),
         rootless::tests(),
         build::tests(),
+        build_contexts::tests(),
+        build_stages::tests(),
+        build_times::tests(),
         caller::tests(),
         host_files::tests(),
         init::tests(),

@@ -12,6 +12,8 @@ pub enum MountKind {
     Tmpfs { size: Option<u64> },
     /// A file that is in no layer, or a variable that is in no config.
     Secret { id: String, mode: u32, required: bool, variable: Option<String> },
+    /// The socket of an agent with the caller's keys.
+    Ssh { id: String, required: bool },
 }
 
 /// A mount of RUN.
@@ -106,15 +108,26 @@ impl Mount {
                 let required = switch(take(&["required"]))?.unwrap_or(false);
                 MountKind::Secret { id, mode: mode(take(&["mode"]), 0o400)?, required, variable }
             }
+            "ssh" => {
+                let id = take(&["id"]).filter(|id| !id.is_empty()).unwrap_or_else(|| "default".to_owned());
+                let required = switch(take(&["required"]))?.unwrap_or(false);
+                let mode = mode(take(&["mode"]), 0o600)?;
+                if mode != 0o600 {
+                    return Err(format!(
+                        "--mount=type=ssh: mode={mode:o} is not supported: the socket is the caller's"
+                    ));
+                }
+                MountKind::Ssh { id, required }
+            }
             other => {
                 return Err(format!(
-                    "--mount=type={other} is not supported: use bind, cache, tmpfs or secret"
+                    "--mount=type={other} is not supported: use bind, cache, tmpfs, secret or ssh"
                 ));
             }
         };
         let target = target.unwrap_or_default();
-        let is_secret = matches!(kind, MountKind::Secret { .. });
-        if target.is_empty() && !is_secret {
+        let has_own_place = matches!(kind, MountKind::Secret { .. } | MountKind::Ssh { .. });
+        if target.is_empty() && !has_own_place {
             return Err("--mount: no target".to_owned());
         }
         if let Some((key, _)) = options.first() {
@@ -124,7 +137,7 @@ impl Mount {
             kind,
             target,
             from,
-            source: if is_secret { String::new() } else { source.unwrap_or_default() },
+            source: if has_own_place { String::new() } else { source.unwrap_or_default() },
         })
     }
 }
@@ -169,12 +182,16 @@ mod tests {
         );
         let secret = MountKind::Secret { id: "k".into(), mode: 0o400, required: true, variable: None };
         assert_eq!(parse("type=secret,target=/run/k,required").unwrap().kind, secret);
+        let ssh = |id: &str, required| MountKind::Ssh { id: id.into(), required };
+        assert_eq!(parse("type=ssh").unwrap().kind, ssh("default", false));
+        assert_eq!(parse("type=ssh,id=github,required=true,target=/s").unwrap().kind, ssh("github", true));
     }
 
     #[test]
     fn what_is_none() {
         for bad in [
-            "type=ssh",
+            "type=ssh,mode=0666",
+            "type=device",
             "type=bind",
             "type=cache",
             "type=secret",

@@ -55,7 +55,7 @@ pub fn record_if_kept(file: BorrowedFd, owner: Owner, device: Option<Device>) ->
 
 /// The owner that is recorded of an open file.
 pub fn recorded(file: BorrowedFd) -> Result<Option<Owner>> {
-    let record = disk::xattr(file, OWNER_RECORD.as_bytes())?;
+    let record = disk::short_xattr(file, OWNER_RECORD.as_bytes())?;
     let record = record.and_then(|value| OwnerRecord::parse(&value));
     Ok(record.map(|record| Owner { uid: record.uid, gid: record.gid }))
 }

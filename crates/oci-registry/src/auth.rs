@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use base64::alphabet;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
+use base64::engine::{DecodePaddingMode, Engine};
 use serde::Deserialize;
 
 use rt_sys::err;
@@ -113,44 +116,28 @@ impl Token {
     }
 }
 
+/// Base64 of any end: with its padding or without, and of an encoder that filled the last digit with something else than zeros.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);
+
 /// RFC 4648, with padding.
 pub(crate) fn base64(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for group in bytes.chunks(3) {
-        let mut word = 0u32;
-        for at in 0..3 {
-            word = (word << 8) | u32::from(group.get(at).copied().unwrap_or(0));
-        }
-        for at in 0..4 {
-            let digit = ALPHABET[(word >> (18 - 6 * at)) as usize & 63] as char;
-            text.push(if at <= group.len() { digit } else { '=' });
-        }
-    }
-    text
+    STANDARD.encode(bytes)
 }
 
-/// The bytes of a base64 text; line ends and missing padding are allowed.
+/// The bytes of a base64 text of either alphabet; line ends and missing padding are allowed.
 pub(crate) fn unbase64(text: &str) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let (mut word, mut bits) = (0u32, 0);
-    for byte in text.bytes().filter(|b| !b.is_ascii_whitespace() && *b != b'=') {
-        let digit = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' | b'-' => 62,
-            b'/' | b'_' => 63,
-            _ => return None,
-        };
-        word = (word << 6) | u32::from(digit);
-        bits += 6;
-        if bits >= 8 {
-            bits -= 8;
-            bytes.push((word >> bits) as u8);
-        }
-    }
-    Some(bytes)
+    let standard = |letter| match letter {
+        '-' => '+',
+        '_' => '/',
+        other => other,
+    };
+    let text: String = text.chars().filter(|c| !c.is_ascii_whitespace()).map(standard).collect();
+    LENIENT.decode(text).ok()
 }
 
 #[cfg(test)]
@@ -184,6 +171,8 @@ mod tests {
             assert_eq!(unbase64(&base64(text.as_bytes())).unwrap(), text.as_bytes());
         }
         assert_eq!(base64(b"user:pass"), "dXNlcjpwYXNz");
+        assert_eq!(unbase64("dXNl\ncjpwYXNz\n").unwrap(), b"user:pass");
+        assert_eq!(unbase64("_-8").unwrap(), unbase64("/+8=").unwrap());
         assert_eq!(unbase64("*"), None);
     }
 

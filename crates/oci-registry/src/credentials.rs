@@ -90,7 +90,7 @@ impl CredentialFiles {
         Ok(None)
     }
 
-    /// The file that `rt login` writes: the first named by the environment, else podman's lasting one.
+    /// The file that a login writes: the first named by the environment, else podman's lasting one.
     pub fn login_file(&self) -> Option<&Path> {
         let named = std::env::var_os("REGISTRY_AUTH_FILE").is_some();
         let at = if named { 0 } else { 1.min(self.docker.len().saturating_sub(1)) };
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn stored_found_and_removed() {
-        let dir = std::env::temp_dir().join(format!("rt-auth-{}", unique::name()));
+        let dir = std::env::temp_dir().join(format!("oci-registry-{}", unique::name()));
         let path = dir.join("sub/auth.json");
         let places = CredentialFiles { docker: vec![path.clone()], netrc: Vec::new() };
         store(&path, "r.example:5000", password("u", "p").as_ref()).unwrap();

@@ -102,6 +102,20 @@ pub static SECRET: Flag = value(
     "a file for RUN --mount=type=secret, in no layer and no cache; id=ID,env=NAME takes a variable",
 )
 .repeats();
+/// `--ssh`
+pub static SSH: Flag = value(
+    "ssh",
+    "default|ID[=SOCKET]",
+    "an agent for RUN --mount=type=ssh and for git by ssh; without SOCKET that of SSH_AUTH_SOCK",
+)
+.repeats();
+/// `--build-context`
+pub static BUILD_CONTEXT: Flag = value(
+    "build-context",
+    "NAME=DIR|URL|docker-image://IMAGE",
+    "what NAME stands for in --from, and in FROM where it is an image; in place of a stage or image of that name",
+)
+.repeats();
 /// `--root-emulation`
 pub static BUILD_ROOT_EMULATION: Flag = value(
     "root-emulation",
@@ -121,6 +135,15 @@ pub static OUTPUT: Flag = value(
     "make an image file, a bundle, or what rt save writes; it replaces one that is there",
 )
 .short('o');
+/// `--timestamp`
+pub static TIMESTAMP: Flag = value(
+    "timestamp",
+    "SECONDS",
+    "the time of all files and of the image, since 1970: the same files make the same image then",
+);
+/// `--compression`
+pub static COMPRESSION: Flag =
+    value("compression", "gzip|zstd", "how the layers of oci: and oci-archive: are stored; gzip by default");
 /// `--progress`
 pub static PROGRESS: Flag = value("progress", "auto|plain", "how progress is shown; both are lines");
 
@@ -373,7 +396,8 @@ pub const PUSH: Command = Command {
 };
 
 const ABOUT_BUILD: &str = "\
-CONTEXT is a directory. The file is its Containerfile, else its Dockerfile, else that of --file. The language is that of the
+CONTEXT is a directory; - for an archive or a Containerfile on standard input; or a URL of an archive, of a Containerfile, or of a
+repository of git, as URL.git[#REF[:DIR]]. The file is its Containerfile, else its Dockerfile, else that of --file. The language is that of the
 Dockerfile reference; rt names the line of what it does not do. The image is kept in the store under its names, so that
 rt run NAME runs it and rt push NAME sends it, and the digest of its manifest is printed.
 
@@ -399,11 +423,15 @@ pub const BUILD: Command = Command {
         &BUILD_ARG,
         &LABEL,
         &SECRET,
+        &SSH,
+        &BUILD_CONTEXT,
         &NO_BUILD_CACHE,
         &BUILD_ROOT_EMULATION,
         &PULL_BASE,
         &IID_FILE,
         &OUTPUT,
+        &TIMESTAMP,
+        &COMPRESSION,
         &PROGRESS,
         &CACHE_DIR,
         &AUTHFILE,

@@ -80,6 +80,7 @@ fn set_up_log(program: &Program, flags: &Flags) -> Result<()> {
         None if file.is_none() => program.log_format,
         None | Some("" | "text") => log::Format::Text,
         Some("json") => log::Format::Json,
+        Some("caller") => log::Format::Caller,
         Some(other) => bail!("invalid log-format: {other}"),
     };
     let level = match flags.text(&flag::LOG_LEVEL)? {
@@ -101,8 +102,9 @@ pub fn report(error: &Error) {
     let kernel = too_old(error.errno(), &rt_sys::kernel_release());
     let text = one_line(&format!("{error}{}", kernel.unwrap_or_default()));
     let line = match log::report(&text) {
-        Ok(true) => format!("{text}\n"),
-        Ok(false) => format!("rt: {text}\n"),
+        Ok(log::Told::Caller) => return,
+        Ok(log::Told::Log) => format!("{text}\n"),
+        Ok(log::Told::Nobody) => format!("rt: {text}\n"),
         Err(e) => match one_line(&e.to_string()) {
             // The error is that the log cannot be opened: once is enough.
             same if same == text => format!("rt: {text}\n"),

@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 
 use crate::error::{Context, Error, Result};
+use crate::owner::LONGEST_RECORD;
 use crate::{err, fd, tty};
 
 /// Opens a directory to be the parent of names. With O_PATH no read permission is needed, and O_NOFOLLOW makes a link an
@@ -211,72 +212,6 @@ pub fn entries(dir: BorrowedFd) -> Result<Vec<(Vec<u8>, FileType)>> {
     Ok(entries)
 }
 
-/// Directories that are open at the same time while a tree is removed; the soft limit of descriptors can be 1024.
-const OPEN_AT_REMOVAL: usize = 128;
-
-/// Removes what is in a directory except `kept`, as far as that is possible. A directory that lies deeper than descriptors
-/// may be open is moved up to the top and removed there, so any depth can be removed. What is mounted in it stays, and so do the
-/// directories that lead to it.
-///
-/// # Errors
-/// The first thing that could not be removed.
-pub fn remove_contents(top: BorrowedFd, kept: &[u8]) -> Result<()> {
-    struct Level {
-        dir: File,
-        name: Vec<u8>,
-        left: Vec<(Vec<u8>, FileType)>,
-    }
-    let open =
-        |dir: File, name: Vec<u8>| -> Result<Level> { Ok(Level { left: entries(dir.as_fd())?, dir, name }) };
-    let mut first = open(reopen_self(top)?, Vec::new())?;
-    first.left.retain(|(name, _)| name != kept);
-    let mut stack = vec![first];
-    let mut result = Ok(());
-    let mut moved = 0;
-    loop {
-        let depth = stack.len();
-        let Some(level) = stack.last_mut() else { return result };
-        let Some((name, kind)) = level.left.pop() else {
-            let emptied = stack.pop().map(|level| level.name).unwrap_or_default();
-            if let Some(parent) = stack.last() {
-                result = result.and(remove_dir(parent.dir.as_fd(), &emptied));
-            }
-            continue;
-        };
-        let removed = match kind {
-            FileType::Directory => Err(Errno::ISDIR),
-            _ => fs::unlinkat(&level.dir, &name, AtFlags::empty()),
-        };
-        let done = match removed {
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(Errno::ISDIR) => {
-                if depth < OPEN_AT_REMOVAL {
-                    let inner = open_own_part(level.dir.as_fd(), &name);
-                    inner.and_then(|inner| open(inner, name)).map(|inner| stack.push(inner))
-                } else {
-                    moved += 1;
-                    let fresh = format!(".deep-{}-{moved}", std::process::id()).into_bytes();
-                    let up = rename(level.dir.as_fd(), &name, top, &fresh);
-                    up.map(|()| stack[0].left.push((fresh, FileType::Directory)))
-                }
-            }
-            Err(e) => Err(Error::from(e).context(format!("remove {}", at(level.dir.as_fd(), &name)))),
-        };
-        result = result.and(done);
-    }
-}
-
-/// Opens a directory for its entries to be removed; not one at which something is mounted, which is no part of the tree.
-fn open_own_part(parent: BorrowedFd, name: &[u8]) -> Result<File> {
-    match fd::open_entry(parent, name, OFlags::RDONLY | OFlags::DIRECTORY) {
-        Err(Errno::XDEV) => {
-            let error = Error::from_errno(libc::EBUSY).context(format!("remove {}", at(parent, name)));
-            Err(error.hint("something is mounted there"))
-        }
-        opened => Ok(File::from(opened.context(|| format!("open {}", at(parent, name)))?)),
-    }
-}
-
 /// Removes an empty directory.
 pub fn remove_dir(parent: BorrowedFd, name: &[u8]) -> Result<()> {
     check_component(name)?;
@@ -429,12 +364,23 @@ pub fn set_xattr(file: BorrowedFd, name: &[u8], value: &[u8]) -> Result<bool> {
     }
 }
 
-/// An extended attribute of an open file; none where it has none of that name.
-pub fn xattr(file: BorrowedFd, name: &[u8]) -> Result<Option<Vec<u8>>> {
-    let mut value = vec![0u8; 64 << 10];
+/// True where an open file has an extended attribute of that name.
+pub fn has_xattr(file: BorrowedFd, name: &[u8]) -> Result<bool> {
+    // With no room for the value, fgetxattr(2) says how long it is.
+    match fs::fgetxattr(file, name, &mut [0u8; 0][..]) {
+        Ok(_) => Ok(true),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(false),
+        Err(e) => Err(e).context(|| format!("read the attribute {} of {}", show(name), fd::shown(file))),
+    }
+}
+
+/// An extended attribute of an open file that is no longer than [`LONGEST_RECORD`]; none where it has none of that name, or a
+/// longer one.
+pub fn short_xattr(file: BorrowedFd, name: &[u8]) -> Result<Option<Vec<u8>>> {
+    let mut value = [0u8; LONGEST_RECORD];
     match fs::fgetxattr(file, name, &mut value[..]) {
         Ok(n) => Ok(Some(value[..n].to_vec())),
-        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
+        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::RANGE) => Ok(None),
         Err(e) => Err(e).context(|| format!("read the attribute {} of {}", show(name), fd::shown(file))),
     }
 }
@@ -449,6 +395,9 @@ pub fn xattrs(file: BorrowedFd) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
         listed => listed.context(|| format!("list the attributes of {}", fd::shown(file)))?,
     };
+    if n == 0 {
+        return Ok(Vec::new());
+    }
     let mut value = vec![0u8; 64 << 10];
     let mut all = Vec::new();
     for name in names[..n].split(|&b| b == 0).filter(|name| !name.is_empty()) {
@@ -702,7 +651,7 @@ fn stamps((seconds, nanoseconds): (i64, u32)) -> Timestamps {
     Timestamps { last_access: time, last_modification: time }
 }
 
-fn check_component(name: &[u8]) -> Result<()> {
+pub(crate) fn check_component(name: &[u8]) -> Result<()> {
     match name {
         b"" | b"." | b".." => Err(err!("{:?} is not a file name", show(name))),
         _ if name.contains(&b'/') => Err(err!("{:?} is not a file name", show(name))),

@@ -32,6 +32,8 @@ pub enum Format {
     Json,
     /// `rt: ...`, for people.
     Plain,
+    /// The text alone, for another command of `rt`, which shows it itself.
+    Caller,
 }
 
 struct Sink {
@@ -84,12 +86,23 @@ pub fn descriptor() -> Option<RawFd> {
     SINK.get()?.file.get().map(AsRawFd::as_raw_fd)
 }
 
-/// Writes the error that the command ends with, and says whether there was a log to write it to.
+/// Who has been told of an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Told {
+    /// Nobody: there is no log.
+    Nobody,
+    /// The reader of the log.
+    Log,
+    /// Whoever shows it in place of this process.
+    Caller,
+}
+
+/// Writes the error that the command ends with to the log, and says who reads it there.
 ///
 /// A process that has left the caller's file system must have called [`keep_open`].
-pub fn report(text: &str) -> Result<bool> {
-    let Some(sink) = SINK.get() else { return Ok(false) };
-    let Some(path) = &sink.path else { return Ok(false) };
+pub fn report(text: &str) -> Result<Told> {
+    let Some(sink) = SINK.get() else { return Ok(Told::Nobody) };
+    let Some(path) = &sink.path else { return Ok(Told::Nobody) };
     let line = line(sink.format, Level::Error, text, SystemTime::now());
     let opened;
     let mut file = match sink.file.get() {
@@ -100,7 +113,7 @@ pub fn report(text: &str) -> Result<bool> {
         }
     };
     file.write_all(line.as_bytes()).context(|| format!("write {}", path.display()))?;
-    Ok(true)
+    Ok(if sink.format == Format::Caller { Told::Caller } else { Told::Log })
 }
 
 fn open(path: &Path) -> Result<File> {
@@ -145,6 +158,7 @@ fn line(format: Format, level: Level, text: &str, time: SystemTime) -> String {
         // logrus sorts the keys.
         Format::Json => json(&serde_json::json!({ "level": level, "msg": text, "time": time })) + "\n",
         Format::Plain => format!("rt: {}\n", one_line(text)),
+        Format::Caller => format!("{}\n", one_line(text)),
         Format::Text => format!("time=\"{time}\" level={level} msg={}\n", quoted(text)),
     }
 }

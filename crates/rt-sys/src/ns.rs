@@ -108,6 +108,14 @@ pub fn unshare(kinds: impl Into<Namespaces>) -> Result<()> {
     Ok(())
 }
 
+/// Gives this thread a working directory, a root and a umask of its own: until then all threads of a process share one of each
+/// (CLONE_FS, unshare(2)).
+pub fn own_directory() -> Result<()> {
+    // SAFETY: no pointer is passed, and descriptors stay shared.
+    check(unsafe { libc::syscall(libc::SYS_unshare, libc::CLONE_FS) })?;
+    Ok(())
+}
+
 /// Joins namespaces (setns(2)): `fd` is a file of /proc/PID/ns with the one kind that it is of, or a pidfd with
 /// several kinds.
 ///

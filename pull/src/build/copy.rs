@@ -295,7 +295,7 @@ impl Item {
     /// Takes the record of a directory's owner.
     fn take_owner(&mut self, parent: BorrowedFd, name: &[u8]) -> Result<()> {
         let dir = disk::reopen_dir(parent, name)?;
-        let record = disk::xattr(dir.as_fd(), OWNER_RECORD.as_bytes())?;
+        let record = disk::short_xattr(dir.as_fd(), OWNER_RECORD.as_bytes())?;
         self.xattrs.extend(record.map(|value| (OWNER_RECORD.as_bytes().to_vec(), value)));
         Ok(())
     }
@@ -586,6 +586,16 @@ impl Destination<'_> {
         disk::set_mode(file.as_fd(), self.mode.unwrap_or(0o644))
     }
 
+    /// Unpacks `found`, a file, if it is an archive. False where it is none.
+    pub(super) fn unpack_alone(&self, origin: &Origin, found: &Found, interrupt: &Interrupt) -> Result<bool> {
+        let mut unpacked = false;
+        origin.walk(found, interrupt, &mut |item| {
+            unpacked = self.unpack(item, &mut Hasher::sha256(), interrupt)?;
+            Ok(())
+        })?;
+        Ok(unpacked)
+    }
+
     /// Unpacks a file, if it is an archive. False where it is none: nothing of it is hashed then.
     fn unpack(&self, item: &mut Item, hasher: &mut Hasher, interrupt: &Interrupt) -> Result<bool> {
         let Some(file) = &item.file else { return Ok(false) };
@@ -593,7 +603,7 @@ impl Destination<'_> {
         item.hash_head(&mut hashed);
         let mut source = Hashed { file, hasher: &mut hashed, length: 0 };
         let plain = decode::plain(BufReader::with_capacity(128 << 10, &mut source)).map_err(|_| {
-            err!("an archive of bzip2 or xz, which ADD does not unpack")
+            err!("an archive of bzip2 or xz, which is not unpacked")
                 .hint("gzip, zstd and plain tar are unpacked")
         })?;
         let plain = plain.take(decode::bomb_limit(item.metadata.len()));

@@ -4,15 +4,18 @@
 //! but with the network of the host. Of the image come the program, its variables, its directory and its user.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::mount_points::MountPoints;
 use crate::image_config::User;
 use crate::{filter, profile};
 use oci_content::interrupt::Interrupt;
@@ -20,7 +23,7 @@ use rt_spec::emulation::RootEmulation;
 use rt_spec::hpc::HOST_FILES;
 use rt_spec::{ANNOTATION_NAME, ANNOTATION_ROOT_EMULATION, ANNOTATION_USER, DEFAULT_CAPABILITIES};
 use rt_sys::error::{Context, Result};
-use rt_sys::{err, look, start};
+use rt_sys::{disk, err, fd, look, start};
 
 /// Files of the host that a program needs to reach other machines.
 fn network_files() -> impl Iterator<Item = &'static str> {
@@ -29,6 +32,11 @@ fn network_files() -> impl Iterator<Item = &'static str> {
 
 /// How often somebody who waits for a container looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// What a command says without an end of a line is passed on in pieces of so many bytes.
+const LONGEST_LINE: u64 = 16 << 10;
+/// No error of `rt` is longer.
+const LONGEST_ERROR: usize = 64 << 10;
 
 /// What is run.
 pub(super) struct Run<'a> {
@@ -46,10 +54,14 @@ pub(super) struct Run<'a> {
     pub mounts: Vec<Value>,
     /// What becomes of the owners that root gives.
     pub emulation: RootEmulation,
+    /// What stands before each line that it says.
+    pub prefix: Option<&'a str>,
 }
 
 /// How a container ended.
 pub(super) enum Ended {
+    /// It has not begun, or was lost: what `rt` says of that.
+    Failed(String),
     /// By itself.
     Code(i32),
     /// By a signal to `rt`.
@@ -58,27 +70,34 @@ pub(super) enum Ended {
 
 /// Runs it in the root at `root`. `memory` is a directory that goes with the build.
 pub(super) fn run(run: &Run, root: &Path, memory: &Path, interrupt: &Interrupt) -> Result<Ended> {
-    let bundle = memory.join("bundle");
-    fs::create_dir_all(&bundle).context(|| "make a bundle")?;
+    let id = format!("build-{}", rt_sys::unique::name());
+    let bundle = memory.join(&id);
+    fs::create_dir(&bundle).context(|| "make a bundle")?;
     let config = config(run, root)?;
     fs::write(bundle.join("config.json"), config.to_string()).context(|| "write a bundle")?;
-    let id = format!("build-{}", rt_sys::unique::name());
     let programs = start::companions("rt")?;
     let program = look::first_file(programs)?.ok_or_else(|| start::no_companion("rt"))?;
     let state = memory.join("state");
+    let log = memory.join(format!("log-{id}"));
+    let root = disk::open_root(root)?;
+    let mount_points = MountPoints::missing(&root, &config["mounts"])?;
     let rt = || {
         let mut command = Command::new(&program);
         command.arg("--root").arg(&state);
         command
     };
-    // What RUN says is progress: standard output is for the image's digest.
-    let said = std::io::stderr().as_fd().try_clone_to_owned().context(|| "duplicate stderr")?;
+    let (said, reader) = progress(run.prefix)?;
+    let also = said.try_clone().context(|| "duplicate a descriptor")?;
     let mut child = rt()
+        .arg("--log")
+        .arg(&log)
+        .args(["--log-format", "caller"])
         .args(["run", "--no-hooks", "--end-with", &std::process::id().to_string(), "--bundle"])
         .arg(&bundle)
         .arg(&id)
         .stdin(Stdio::null())
         .stdout(said)
+        .stderr(also)
         .spawn()
         .context(|| format!("execute {}", program.display()))?;
     let process = pidfd(&child)?;
@@ -88,7 +107,7 @@ pub(super) fn run(run: &Run, root: &Path, memory: &Path, interrupt: &Interrupt) 
         if rt_sys::process::poll(&mut fds, Some(LOOK))? > 0 {
             break;
         }
-        if interrupt.signalled() && !asked {
+        if interrupt.check().is_err() && !asked {
             asked = true;
             // It ends what runs in the container, whatever that does about signals.
             let _ = rt()
@@ -100,8 +119,47 @@ pub(super) fn run(run: &Run, root: &Path, memory: &Path, interrupt: &Interrupt) 
         }
     }
     let status = child.wait().context(|| "wait for rt")?;
+    if let Some(reader) = reader {
+        reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    }
     interrupt.check()?;
+    if let Some(error) = fd::read_if_regular(&log, LONGEST_ERROR)? {
+        return Ok(Ended::Failed(String::from_utf8_lossy(&error).trim_end().to_owned()));
+    }
+    mount_points.remove(&root)?;
     Ok(status.code().map_or(Ended::Signal, Ended::Code))
+}
+
+/// Where a command says what it says, and the thread that gives each line a prefix. It is progress: standard output is for the
+/// image's digest.
+fn progress(prefix: Option<&str>) -> Result<(OwnedFd, Option<JoinHandle<Result<()>>>)> {
+    let Some(prefix) = prefix else {
+        let stderr = std::io::stderr().as_fd().try_clone_to_owned().context(|| "duplicate stderr")?;
+        return Ok((stderr, None));
+    };
+    let (reader, writer) = std::io::pipe().context(|| "make a pipe")?;
+    let prefix = format!("[{prefix}] ");
+    let pass_on = move || {
+        let mut reader = BufReader::new(reader);
+        let mut line = prefix.clone().into_bytes();
+        while reader
+            .by_ref()
+            .take(LONGEST_LINE)
+            .read_until(b'\n', &mut line)
+            .context(|| "read what RUN says")?
+            > 0
+        {
+            if line.last() != Some(&b'\n') {
+                line.push(b'\n');
+            }
+            // Who closed stderr does not want to know. One write keeps a line in one piece.
+            let _ = std::io::stderr().write_all(&line);
+            line.truncate(prefix.len());
+        }
+        Ok(())
+    };
+    let thread = std::thread::Builder::new().name("lines".into()).spawn(pass_on);
+    Ok((writer.into(), Some(thread.context(|| "start a thread")?)))
 }
 
 fn pidfd(child: &std::process::Child) -> Result<OwnedFd> {
@@ -172,7 +230,6 @@ pub(super) fn bind(source: &Path, destination: &str, readonly: bool) -> Value {
 
 /// Writes a secret, or a script, to a file that only the build sees.
 pub(super) fn private_file(dir: &Path, bytes: &[u8], mode: u32) -> Result<PathBuf> {
-    use std::io::Write;
     use std::os::unix::fs::PermissionsExt;
     let path = dir.join(rt_sys::unique::name());
     let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);

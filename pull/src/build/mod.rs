@@ -3,10 +3,14 @@
 //! | file | what it knows |
 //! |---|---|
 //! | `mod.rs` | the story of a build: which stages, in which order; what they take files from |
+//! | `side_by_side.rs` | which stages are needed, and several of them at once |
 //! | `stage.rs` | what each instruction does to a stage |
+//! | `context.rs` | the directories that files are taken from |
+//! | `remote.rs` | what URLs name |
 //! | `copy.rs` | COPY and ADD |
 //! | `exec.rs` | RUN, as a container of `rt` |
 //! | `mount.rs` | the build's namespaces and overlays |
+//! | `mount_points.rs` | what RUN lacks to mount on, and that it is in no layer |
 //! | `place.rs` | layers by key, and what else stays between builds |
 //! | `variables.rs` | what is taken of the caller's environment |
 //! | `owners.rs` | whose the files are that the caller's one id has made |
@@ -14,49 +18,81 @@
 //!
 //! The crate `dockerfile` reads the language.
 
+mod context;
 mod copy;
 mod exec;
 mod mount;
+mod mount_points;
 mod output;
 mod owners;
 mod place;
+mod remote;
+mod side_by_side;
 mod stage;
 pub(crate) mod variables;
 
-use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, SystemTime};
 
 use dockerfile::ignore::Ignore;
 use dockerfile::{Dockerfile, Instruction, Kind, words};
 use serde_json::{Value, json};
 
+pub(crate) use self::context::{Context, Named};
+use self::context::{Local, MOST_IGNORED, Opened};
 use self::mount::Mounted;
 pub(crate) use self::output::Output;
 pub(crate) use self::owners::record_owners;
 pub(crate) use self::place::Place;
 use self::place::Session;
-use self::stage::{Base, Chain, Source, Stage};
+use self::remote::Fetcher;
+pub(crate) use self::remote::is_url;
+use self::stage::{Base, Chain, Files, Source, Stage};
+use crate::bundle;
 use crate::platform::Platform;
-use crate::{bundle, save};
+use crate::save::{self, Compression, Times};
 use oci_content::digest::Digest;
-use oci_content::interrupt::Interrupt;
+use oci_content::interrupt::{Interrupt, interrupted, is_interrupted};
 use rt_image_store::word::changeable_by_others;
 use rt_spec::emulation::RootEmulation;
-use rt_sys::error::{Context, Error, Result};
+use rt_sys::error::{Context as _, Error, Result};
 use rt_sys::{bail, disk, err, fd};
 
-/// No .dockerignore is longer.
-const MOST_IGNORED: usize = 1 << 20;
 /// No secret is longer (docker's bound).
 const LONGEST_SECRET: usize = 500 << 10;
 
+/// The argument, or variable of the caller's, after which nothing in the image was changed.
+pub(crate) const EPOCH: &str = "SOURCE_DATE_EPOCH";
+/// What is no time.
+const NO_SECONDS: &str = "not a number of seconds since 1970";
+
+/// A time that the user has named, in seconds since 1970; none where it is none that an image can have.
+fn seconds(text: &str) -> Option<i64> {
+    // What is in the year 10000 is no date of RFC 3339.
+    text.parse().ok().filter(|seconds| (0..253_402_300_800).contains(seconds))
+}
+
+/// Reads the value of --timestamp.
+///
+/// # Errors
+/// It is no number of seconds since 1970.
+pub(crate) fn timestamp(text: &str) -> Result<i64> {
+    seconds(text).ok_or_else(|| err!("--timestamp {text}: {NO_SECONDS}"))
+}
+
 /// What the user asked for.
 pub(crate) struct BuildOptions {
-    /// The directory of the context.
-    pub context: PathBuf,
+    /// What files are taken from.
+    pub context: Context,
+    /// `--build-context`: what names stand for.
+    pub named: Vec<(String, Named)>,
+    /// `--ssh`: the sockets of agents, by their ids.
+    pub agents: Vec<(String, PathBuf)>,
     /// The file; by default that of the context.
     pub file: Option<PathBuf>,
     /// Which stage, by name or number.
@@ -69,6 +105,10 @@ pub(crate) struct BuildOptions {
     pub secrets: Vec<Secret>,
     /// Nothing that is kept is used.
     pub no_cache: bool,
+    /// `--timestamp`: the time of all files and of the image, in seconds since 1970.
+    pub timestamp: Option<i64>,
+    /// How the layers of a layout or an archive are stored.
+    pub compression: Compression,
     /// What becomes of the owners that root gives in RUN.
     pub emulation: RootEmulation,
     /// Nothing is said but errors, and what RUN says.
@@ -106,7 +146,7 @@ impl Secret {
 }
 
 /// Gets an image into the store, and returns the path of its bundle.
-pub(crate) type Fetch<'a> = dyn Fn(&str, &Interrupt) -> Result<PathBuf> + 'a;
+pub(crate) type Fetch<'a> = dyn Fn(&str, &Interrupt) -> Result<PathBuf> + Sync + 'a;
 
 /// A build.
 struct Builder<'a> {
@@ -114,8 +154,9 @@ struct Builder<'a> {
     file: Dockerfile,
     /// The instructions of each stage, with its FROM as the first.
     stages: Vec<&'a [Instruction]>,
-    context: OwnedFd,
-    ignore: Ignore,
+    context: Arc<Local>,
+    /// Contexts of other names, as far as they were opened.
+    others: Mutex<HashMap<String, Arc<Local>>>,
     /// What leaves nothing out.
     nothing: Ignore,
     /// ARG before the first FROM, and what is predefined.
@@ -130,15 +171,37 @@ struct Builder<'a> {
     fetch: &'a Fetch<'a>,
     /// When the build began.
     now: String,
-    /// Stages that were built.
-    built: RefCell<HashMap<usize, Stage>>,
-    /// The stage that is being built, whose instructions may name the ones before it.
-    current: Cell<usize>,
-    used: RefCell<BTreeSet<String>>,
-    /// An error has named its line.
-    named_line: Cell<bool>,
+    /// Which times the files in the image get.
+    times: Times,
+    /// When the image was made, in RFC 3339, where the caller says it.
+    created: Option<String>,
+    /// Stages that were built. Whoever builds one holds its lock, and takes only locks of stages before it.
+    built: Vec<Mutex<Option<Stage>>>,
+    /// Images that were fetched, and where they are. One is fetched at a time: a fetch has threads of its own.
+    images: Mutex<HashMap<String, PathBuf>>,
+    /// Who makes the layer of a key holds its lock: whoever needs the same one then finds it.
+    making: Mutex<HashMap<String, Arc<Mutex<()>>>>,
+    used: Mutex<BTreeSet<String>>,
+    /// Stages are built side by side: what their commands say has a prefix.
+    has_prefixes: bool,
+    /// What went wrong first.
+    failure: Mutex<Option<Error>>,
     /// How many layers were made.
-    made: Cell<usize>,
+    made: AtomicUsize,
+}
+
+/// Takes a lock. What a thread that panicked has left in it is of no matter: the build ends with it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// What FROM and `--from` name.
+enum From {
+    Scratch,
+    Stage(usize),
+    Image(String),
+    /// A context of this name.
+    Files(String),
 }
 
 /// Builds, and makes `outputs` of the result. Returns the digest of the image's manifest.
@@ -151,17 +214,19 @@ pub(crate) fn build(
     interrupt: &Interrupt,
     fetch: &Fetch,
 ) -> Result<Digest> {
-    let context = disk::open_root(&options.context).context(|| "context")?;
-    let (name, text) = read_file(options, &context)?;
-    let file = Dockerfile::parse(&text).map_err(|e| err!("{}: {e}", name.display()))?;
-    let ignore = read_ignore(options, &context)?;
+    if options.context == Context::Stdin && options.file.as_deref() == Some(Path::new("-")) {
+        bail!("--file -: the context is read from there");
+    }
     disk::raise_open_files();
     mount::enter()?;
     disk::clear_umask();
-    // What is opened before is of another mount namespace.
-    let context = disk::open_root(&options.context).context(|| "context")?;
     let place = Place::open()?;
     let session = place.session()?;
+    let opened = context::open(&options.context, &fetcher(options, &session, interrupt))?;
+    let (context, name, text) = read_file(options, opened, &session)?;
+    let file = Dockerfile::parse(&text).map_err(|e| err!("{}: {e}", name.display()))?;
+    let ignore = read_ignore(options, &context)?;
+    let context = Arc::new(Local { root: context, ignore, shown: "the context".to_owned() });
     let memory = session.path.join("memory");
     std::fs::create_dir(&memory).context(|| format!("make {}", memory.display()))?;
     let memory = mount::memory(&memory)?;
@@ -171,7 +236,7 @@ pub(crate) fn build(
         file,
         stages: stages(&instructions),
         context,
-        ignore,
+        others: Mutex::default(),
         nothing: Ignore::default(),
         globals: BTreeMap::new(),
         proxies: variables::proxies(),
@@ -180,18 +245,25 @@ pub(crate) fn build(
         session,
         interrupt,
         fetch,
-        now: now(),
-        built: RefCell::default(),
-        current: Cell::new(0),
-        used: RefCell::default(),
-        named_line: Cell::new(false),
-        made: Cell::new(0),
+        now: rt_sys::time::rfc3339(rt_sys::time::now()),
+        times: Times::Own,
+        created: None,
+        built: Vec::new(),
+        images: Mutex::default(),
+        making: Mutex::default(),
+        used: Mutex::default(),
+        has_prefixes: false,
+        failure: Mutex::default(),
+        made: AtomicUsize::new(0),
     };
+    builder.built.resize_with(builder.stages.len(), Mutex::default);
     builder.read_globals(&instructions).map_err(|e| e.context(name.display()))?;
+    builder.read_times()?;
     let target = builder.target()?;
-    let mut stage = builder.stage(target).map_err(|e| match oci_content::interrupt::is_interrupted(&e) {
-        true => e,
-        false => e.context(name.display()),
+    let built = side_by_side::build(&mut builder, target).and_then(|()| builder.stage(target));
+    let mut stage = built.map_err(|e| match lock(&builder.failure).take() {
+        Some(failure) => failure.context(name.display()),
+        None => e,
     })?;
     builder.warn_of_arguments();
     let labels = stage.config.entry("Labels").or_insert_with(|| json!({}));
@@ -202,14 +274,39 @@ pub(crate) fn build(
         }
     }
     let digest = output::write(&builder, &stage, outputs)?;
-    if builder.made.get() > 0 {
+    if builder.made.load(Ordering::Relaxed) > 0 {
         builder.place.bound()?;
     }
     Ok(digest)
 }
 
+/// What fetches for a build.
+fn fetcher<'a>(options: &'a BuildOptions, session: &'a Session, interrupt: &'a Interrupt) -> Fetcher<'a> {
+    let agent = options.agents.iter().find(|(id, _)| id == "default").map(|(_, socket)| &**socket);
+    Fetcher { session: &session.path, agent, interrupt }
+}
+
+/// The context's root and the file, and how that is called in errors. A context that is a file alone has nothing in it.
+fn read_file(
+    options: &BuildOptions,
+    opened: Opened,
+    session: &Session,
+) -> Result<(OwnedFd, PathBuf, Vec<u8>)> {
+    match opened {
+        Opened::Files(root) => {
+            let (name, text) = file_of(options, &root)?;
+            Ok((root, name, text))
+        }
+        Opened::File(..) if options.file.is_some() => bail!("--file: the context is a file itself"),
+        Opened::File(name, text) => {
+            let empty = session.draft(0o755)?.join("upper");
+            Ok((disk::open_root(&empty)?, name.into(), text))
+        }
+    }
+}
+
 /// The file, and how it is called in errors.
-fn read_file(options: &BuildOptions, context: &OwnedFd) -> Result<(PathBuf, Vec<u8>)> {
+fn file_of(options: &BuildOptions, context: &OwnedFd) -> Result<(PathBuf, Vec<u8>)> {
     let most = dockerfile::MOST_BYTES;
     if let Some(path) = &options.file {
         let text = if path == Path::new("-") {
@@ -219,8 +316,7 @@ fn read_file(options: &BuildOptions, context: &OwnedFd) -> Result<(PathBuf, Vec<
                 .context(|| "read stdin")?;
             Some(text)
         } else {
-            // It is the caller who names it: it may lie outside of the context.
-            fd::read_if_regular(path, most)?
+            read_named(options, context, path, most)?
         };
         return text.map(|text| (path.clone(), text)).ok_or_else(|| err!("{}: no such file", path.display()));
     }
@@ -229,8 +325,25 @@ fn read_file(options: &BuildOptions, context: &OwnedFd) -> Result<(PathBuf, Vec<
             return Ok((PathBuf::from(name), text));
         }
     }
-    Err(err!("{}: neither a Containerfile nor a Dockerfile is in it", options.context.display())
-        .hint("-f names another"))
+    let context = match &options.context {
+        Context::Directory(path) => path.display().to_string(),
+        Context::Stdin => "standard input".to_owned(),
+        Context::Url(url) => url.clone(),
+    };
+    Err(err!("{context}: neither a Containerfile nor a Dockerfile is in it").hint("-f names another"))
+}
+
+/// A file that the caller has named: any, beside a directory; with any other context one that is in it.
+fn read_named(
+    options: &BuildOptions,
+    context: &OwnedFd,
+    path: &Path,
+    most: usize,
+) -> Result<Option<Vec<u8>>> {
+    match options.context {
+        Context::Directory(_) => fd::read_if_regular(path, most),
+        _ => copy::read(context.as_fd(), path, most),
+    }
 }
 
 /// What is left out of the context: by FILE.dockerignore beside the file, else by the context's own.
@@ -239,7 +352,7 @@ fn read_ignore(options: &BuildOptions, context: &OwnedFd) -> Result<Ignore> {
     if let Some(path) = options.file.as_ref().filter(|path| **path != Path::new("-")) {
         let mut beside = path.clone().into_os_string();
         beside.push(".dockerignore");
-        text = fd::read_if_regular(Path::new(&beside), MOST_IGNORED)?;
+        text = read_named(options, context, Path::new(&beside), MOST_IGNORED)?;
     }
     for name in ["Containerfile.dockerignore", "Dockerfile.dockerignore"]
         .into_iter()
@@ -249,11 +362,24 @@ fn read_ignore(options: &BuildOptions, context: &OwnedFd) -> Result<Ignore> {
             text = copy::read(context.as_fd(), Path::new(name), MOST_IGNORED)?;
         }
     }
+    if text.is_none() {
+        text = own_ignore(context)?;
+    }
+    parse_ignore(text)
+}
+
+/// What the context itself says of what is left out.
+fn own_ignore(context: &OwnedFd) -> Result<Option<Vec<u8>>> {
     for name in [".containerignore", ".dockerignore"] {
-        if text.is_none() {
-            text = copy::read(context.as_fd(), Path::new(name), MOST_IGNORED)?;
+        let text = copy::read(context.as_fd(), Path::new(name), MOST_IGNORED)?;
+        if text.is_some() {
+            return Ok(text);
         }
     }
+    Ok(None)
+}
+
+fn parse_ignore(text: Option<Vec<u8>>) -> Result<Ignore> {
     Ignore::new(&String::from_utf8_lossy(&text.unwrap_or_default())).map_err(|e| err!(".dockerignore: {e}"))
 }
 
@@ -263,11 +389,6 @@ fn stages(instructions: &[Instruction]) -> Vec<&[Instruction]> {
         (0..instructions.len()).filter(|at| matches!(instructions[*at].kind, Kind::From { .. })).collect();
     let end = |n: usize| starts.get(n + 1).copied().unwrap_or(instructions.len());
     starts.iter().enumerate().map(|(n, start)| &instructions[*start..end(n)]).collect()
-}
-
-/// The time, in RFC 3339.
-fn now() -> String {
-    rt_sys::time::rfc3339(rt_sys::time::now())
 }
 
 impl Builder<'_> {
@@ -292,7 +413,7 @@ impl Builder<'_> {
             if variables::is_proxy(name) {
                 self.proxies.retain(|(known, _)| known != name);
                 self.proxies.push((name.clone(), value.clone()));
-                self.used.borrow_mut().insert(name.clone());
+                lock(&self.used).insert(name.clone());
             }
         }
         for instruction in instructions {
@@ -314,6 +435,27 @@ impl Builder<'_> {
         Ok(())
     }
 
+    /// Reads which times the image is to have: --timestamp, else the argument SOURCE_DATE_EPOCH
+    /// (https://reproducible-builds.org/specs/source-date-epoch/).
+    fn read_times(&mut self) -> Result<()> {
+        let epoch = self.argument(EPOCH).or_else(|| self.globals.get(EPOCH).cloned());
+        let time = match (self.options.timestamp, epoch.filter(|text| !text.is_empty())) {
+            (Some(time), _) => {
+                self.times = Times::All(time);
+                time
+            }
+            (None, Some(text)) => {
+                let time = seconds(&text).ok_or_else(|| err!("{EPOCH}={text}: {NO_SECONDS}"))?;
+                self.times = Times::NotAfter(time);
+                time
+            }
+            (None, None) => return Ok(()),
+        };
+        let since = Duration::from_secs(time.unsigned_abs());
+        self.created = Some(rt_sys::time::rfc3339(SystemTime::UNIX_EPOCH + since));
+        Ok(())
+    }
+
     fn expand_globally(&self, text: &str) -> Result<String> {
         words::expand(text, self.file.escape, &|name| self.globals.get(name).cloned()).map_err(Error::new)
     }
@@ -328,13 +470,13 @@ impl Builder<'_> {
             .find(|(known, _)| known == name)
             .map(|(_, value)| value.clone());
         if value.is_some() {
-            self.used.borrow_mut().insert(name.to_owned());
+            lock(&self.used).insert(name.to_owned());
         }
         value
     }
 
     fn warn_of_arguments(&self) {
-        let used = self.used.borrow();
+        let used = lock(&self.used);
         for (name, _) in self.options.arguments.iter().filter(|(name, _)| !used.contains(name)) {
             log::warn!("--build-arg {name}: no ARG of the stages that were built has this name");
         }
@@ -366,20 +508,41 @@ impl Builder<'_> {
     /// Builds a stage, or takes it as it was built before. What it needs is built when it is asked for, so a stage that
     /// nobody needs is not.
     fn stage(&self, number: usize) -> Result<Stage> {
-        if let Some(stage) = self.built.borrow().get(&number) {
+        let mut built = lock(&self.built[number]);
+        if let Some(stage) = &*built {
             return Ok(stage.clone());
         }
-        let outer = self.current.replace(number);
-        let [from, rest @ ..] = self.stages[number] else { bail!("stage {number} is empty") };
-        let at = |instruction: &Instruction| {
-            let (line, text) = (instruction.line, rt_sys::log::one_line(&instruction.text));
-            // Where one stage needs another, the line that failed is named, and not those that led to it.
-            move |e: Error| match oci_content::interrupt::is_interrupted(&e) || self.named_line.replace(true)
-            {
-                true => e,
-                false => e.context(format!("line {line}: {text}")),
+        self.interrupt.check()?;
+        let stage = self.make_stage(number).map_err(|e| self.failed(e))?;
+        *built = Some(stage.clone());
+        Ok(stage)
+    }
+
+    /// Notes what went wrong, where it is the first thing, and stops all that is done meanwhile. Returns the error of those who were
+    /// stopped, so that one line names one cause.
+    fn failed(&self, e: Error) -> Error {
+        if is_interrupted(&e) {
+            return e;
+        }
+        lock(&self.failure).get_or_insert(e);
+        self.interrupt.stop();
+        interrupted()
+    }
+
+    /// An error of an instruction, with its line.
+    fn at(&self, instruction: &Instruction, e: Error) -> Error {
+        match is_interrupted(&e) {
+            true => e,
+            false => {
+                let text = rt_sys::log::one_line(&instruction.text);
+                e.context(format!("line {}: {text}", instruction.line))
             }
-        };
+        }
+    }
+
+    fn make_stage(&self, number: usize) -> Result<Stage> {
+        let [from, rest @ ..] = self.stages[number] else { bail!("stage {number} is empty") };
+        let at = |instruction| move |e| self.at(instruction, e);
         let mut stage = self.begin(number, from).map_err(at(from))?;
         let (name, count) = (stage.shown.clone(), rest.len());
         let triggers = stage.take_triggers();
@@ -400,14 +563,96 @@ impl Builder<'_> {
             stage.apply(self, instruction).map_err(at(instruction))?;
         }
         stage.shown = name;
-        self.current.set(outer);
-        self.built.borrow_mut().insert(number, stage.clone());
         Ok(stage)
+    }
+
+    /// What FROM names, for stage `number`.
+    fn base(&self, number: usize, from: &Instruction) -> Result<From> {
+        let Kind::From { image, .. } = &from.kind else { bail!("not a FROM") };
+        let image = self.expand_globally(image)?;
+        if image.is_empty() {
+            bail!("no image: a variable of it is empty");
+        }
+        if image == "scratch" {
+            return Ok(From::Scratch);
+        }
+        match self.named_context(&image) {
+            Some(Named::Image(other)) => return Ok(From::Image(other.clone())),
+            Some(Named::Files(_)) => {
+                bail!("FROM {image}: --build-context says that it is files, and not an image")
+            }
+            None => {}
+        }
+        Ok(self.named(&image, number).map_or(From::Image(image), From::Stage))
+    }
+
+    /// What `--from` names, in stage `number`.
+    fn named_source(&self, from: &str, number: usize) -> Result<From> {
+        match self.named_context(from) {
+            Some(Named::Image(image)) => return Ok(From::Image(image.clone())),
+            Some(Named::Files(_)) => return Ok(From::Files(from.to_owned())),
+            None => {}
+        }
+        if let Some(earlier) = self.named(from, number) {
+            return Ok(From::Stage(earlier));
+        }
+        match from.parse() {
+            Ok(earlier) if earlier < number => Ok(From::Stage(earlier)),
+            Ok(_) => bail!("--from={from}: no stage before this one has this number"),
+            Err(_) => Ok(From::Image(from.to_owned())),
+        }
+    }
+
+    /// What --build-context says of a name.
+    fn named_context(&self, name: &str) -> Option<&Named> {
+        self.options
+            .named
+            .iter()
+            .rev()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name))
+            .map(|(_, named)| named)
+    }
+
+    /// The files of a context of that name, which is opened once.
+    fn files_named(&self, name: &str) -> Result<Arc<Local>> {
+        let mut others = lock(&self.others);
+        if let Some(known) = others.get(name) {
+            return Ok(known.clone());
+        }
+        let shown = format!("the context {name}");
+        let Some(Named::Files(context)) = self.named_context(name) else { bail!("{shown}: no files") };
+        let Opened::Files(root) = context::open(context, &self.fetcher())? else {
+            bail!("{shown}: no archive")
+        };
+        let ignore = parse_ignore(own_ignore(&root)?)?;
+        let local = Arc::new(Local { root, ignore, shown });
+        others.insert(name.to_owned(), local.clone());
+        Ok(local)
+    }
+
+    fn fetcher(&self) -> Fetcher<'_> {
+        fetcher(self.options, &self.session, self.interrupt)
+    }
+
+    /// The bundle of an image, which is fetched once.
+    fn image(&self, name: &str) -> Result<PathBuf> {
+        let mut images = lock(&self.images);
+        if let Some(path) = images.get(name) {
+            return Ok(path.clone());
+        }
+        let path = (self.fetch)(name, self.interrupt)?;
+        images.insert(name.to_owned(), path.clone());
+        Ok(path)
+    }
+
+    /// What keeps others from making the layer of this key.
+    fn maker(&self, key: &str) -> Arc<Mutex<()>> {
+        lock(&self.making).entry(key.to_owned()).or_default().clone()
     }
 
     /// What FROM says.
     fn begin(&self, number: usize, from: &Instruction) -> Result<Stage> {
-        let Kind::From { image, name } = &from.kind else { bail!("not a FROM") };
+        let Kind::From { name, .. } = &from.kind else { bail!("not a FROM") };
         if let Some(platform) = from.flag("platform") {
             let platform = self.expand_globally(platform)?;
             let (asked, host): (Platform, _) = (platform.parse()?, Platform::host());
@@ -420,48 +665,48 @@ impl Builder<'_> {
             None if self.stages.len() > 1 => format!("stage-{number} "),
             None => String::new(),
         };
-        let image = self.expand_globally(image)?;
-        if image.is_empty() {
-            bail!("no image: a variable of it is empty");
+        match self.base(number, from)? {
+            From::Scratch => {
+                let platform = Platform::host();
+                let nothing = json!({ "architecture": platform.architecture, "os": "linux" });
+                Ok(Stage::new(number, shown, Base::Scratch, nothing))
+            }
+            From::Stage(earlier) => Ok(self.stage(earlier)?.continued(number, shown)),
+            From::Image(image) => {
+                let path = self.image(&image)?;
+                let (root, config) = stored(&path)?;
+                let is_ours = is_ours(&path, &root)?;
+                let id = id_of_bundle(&path, is_ours)?;
+                Ok(Stage::new(number, shown, Base::Bundle { path, id, is_ours }, config))
+            }
+            From::Files(name) => bail!("{name}: not an image"),
         }
-        if image == "scratch" {
-            let platform = Platform::host();
-            let nothing = json!({ "architecture": platform.architecture, "os": "linux" });
-            return Ok(Stage::new(shown, Base::Scratch, nothing));
-        }
-        if let Some(earlier) = self.named(&image, number) {
-            return Ok(self.stage(earlier)?.continued(shown));
-        }
-        let path = (self.fetch)(&image, self.interrupt)?;
-        let (root, config) = stored(&path)?;
-        let is_ours = is_ours(&path, &root)?;
-        let id = id_of_bundle(&path, is_ours)?;
-        Ok(Stage::new(shown, Base::Bundle { path, id, is_ours }, config))
     }
 
-    /// What COPY or a mount takes files from: the context, a stage before this one, or an image.
-    fn source(&self, from: Option<&str>) -> Result<Source> {
+    /// What COPY or a mount of stage `number` takes files from: the context, a stage before it, or an image.
+    fn source(&self, number: usize, from: Option<&str>) -> Result<Source> {
         let Some(from) = from else {
-            return Ok(Source { shown: "the context".to_owned(), root: None, is_ours: false });
+            return Ok(Source::of_files(self.context.clone()));
         };
-        let before = self.current.get();
-        let number = self.named(from, before).or_else(|| from.parse().ok().filter(|number| *number < before));
-        if let Some(number) = number {
-            let stage = self.stage(number)?;
-            let mounted = self.readable(&stage.chain)?;
-            let root = mounted.root()?;
-            let shown = format!("stage {from}");
-            // The layers above its base are in the caller's own directory.
-            let is_ours = !matches!(stage.chain.base, Base::Bundle { is_ours: false, .. });
-            return Ok(Source { shown, root: Some((root, Some(mounted))), is_ours });
+        match self.named_source(from, number)? {
+            From::Stage(earlier) => {
+                let stage = self.stage(earlier)?;
+                let mounted = self.readable(&stage.chain)?;
+                let root = mounted.root()?;
+                let shown = format!("stage {from}");
+                // The layers above its base are in the caller's own directory.
+                let is_ours = !matches!(stage.chain.base, Base::Bundle { is_ours: false, .. });
+                Ok(Source { shown, files: Files::Tree(root, Some(mounted)), is_ours })
+            }
+            From::Image(image) => {
+                let path = self.image(&image)?;
+                let (root, _) = stored(&path)?;
+                let is_ours = is_ours(&path, &root)?;
+                Ok(Source { shown: format!("the image {from}"), files: Files::Tree(root, None), is_ours })
+            }
+            From::Files(name) => Ok(Source::of_files(self.files_named(&name)?)),
+            From::Scratch => bail!("--from={from}: nothing is in it"),
         }
-        if from.parse::<usize>().is_ok() {
-            bail!("--from={from}: no stage before this one has this number");
-        }
-        let path = (self.fetch)(from, self.interrupt)?;
-        let (root, _) = stored(&path)?;
-        let is_ours = is_ours(&path, &root)?;
-        Ok(Source { shown: format!("the image {from}"), root: Some((root, None)), is_ours })
     }
 
     /// The trees of a chain, the lowest first.

@@ -9,11 +9,13 @@ use serde_json::{Value, json};
 
 use super::Builder;
 use super::owners;
-use super::place::Facts;
+use super::place::{Archive, Facts};
 use super::stage::{Base, Stage};
 use crate::progress::Style;
 use crate::save;
-use crate::save::{Built, LayerTree, SaveTarget, SourceBundle, TreeKind, Watch, WrittenLayer};
+use crate::save::{
+    Built, Compression, LayerTree, SaveTarget, SourceBundle, Times, TreeKind, Watch, WrittenLayer,
+};
 use oci_content::digest::Digest;
 use oci_content::meter::Meter;
 use rt_sys::disk;
@@ -45,9 +47,11 @@ struct Part {
 /// Makes `outputs` of `stage`, and returns the digest of its manifest.
 pub(super) fn write(builder: &Builder, stage: &Stage, outputs: &[Output]) -> Result<Digest> {
     let mut parts = parts(builder, stage)?;
-    let known: Option<Vec<WrittenLayer>> = parts.iter().map(|part| written(&part.facts)).collect();
+    let known: Option<Vec<WrittenLayer>> =
+        parts.iter().map(|part| written(&part.facts, builder.times)).collect();
     if let Some(layers) = known {
-        let digest = Digest::of(&bundle(&parts, stage, false)?.documents(&layers)?.manifest);
+        let digest =
+            Digest::of(&bundle(builder, &parts, stage, Compression::None)?.documents(&layers)?.manifest);
         let mut all = true;
         for output in outputs {
             all &= match output {
@@ -64,10 +68,11 @@ pub(super) fn write(builder: &Builder, stage: &Stage, outputs: &[Output]) -> Res
     let (interrupt, meter) = (builder.interrupt, Meter::default());
     let watch = Watch { interrupt, meter: &meter };
     let style = if builder.options.quiet { Style::Quiet } else { Style::Lines };
-    let made = bundle(&parts, stage, false)?;
+    let made = bundle(builder, &parts, stage, Compression::None)?;
     let saved = save::write_bundle(&made, &target, false, style, watch)?;
     for (part, layer) in parts.iter_mut().zip(&saved.written) {
-        part.facts.tar = Some((layer.diff_id.as_str().to_owned(), layer.plain));
+        part.facts.archive =
+            Some(Archive { times: builder.times, diff_id: layer.diff_id.clone(), length: layer.plain });
         builder.place.note(&part.id, &part.facts)?;
     }
     let name = format!("oci:{}:latest", layout.display());
@@ -75,7 +80,8 @@ pub(super) fn write(builder: &Builder, stage: &Stage, outputs: &[Output]) -> Res
         match output {
             Output::Import(import) => drop(import(&saved.digest, Some(&name), interrupt)?),
             Output::Saved(target) => {
-                save::write_bundle(&bundle(&parts, stage, true)?, target, true, style, watch)?;
+                let packed = bundle(builder, &parts, stage, builder.options.compression)?;
+                save::write_bundle(&packed, target, true, style, watch)?;
             }
         }
     }
@@ -90,17 +96,18 @@ fn parts(builder: &Builder, stage: &Stage) -> Result<Vec<Part>> {
         let kind = if owners::is_recorded(path)? { "root-owned" } else { "root" };
         let id = format!("{kind}-{id}");
         let created = created_of(stage).unwrap_or_else(|| builder.now.clone());
-        let facts = builder.place.facts(&id)?.unwrap_or(Facts { created, tar: None });
+        let facts = builder.place.facts(&id)?.unwrap_or(Facts { created, archive: None });
         parts.push(Part {
             id,
             facts,
-            tree: LayerTree { kind: TreeKind::Root, root: super::stored(path)?.0 },
+            tree: LayerTree { kind: TreeKind::Root, times: builder.times, root: super::stored(path)?.0 },
         });
     }
     for layer in &stage.chain.layers {
         // Another output may have been made of it since it was found.
         let facts = builder.place.facts(&layer.id)?.unwrap_or_else(|| layer.facts.clone());
-        let tree = LayerTree { kind: TreeKind::Upper, root: builder.place.upper(&layer.id)? };
+        let root = builder.place.upper(&layer.id)?;
+        let tree = LayerTree { kind: TreeKind::Upper, times: builder.times, root };
         parts.push(Part { id: layer.id.clone(), facts, tree });
     }
     Ok(parts)
@@ -110,17 +117,22 @@ fn created_of(stage: &Stage) -> Option<String> {
     stage.image.get("created").and_then(Value::as_str).map(str::to_owned)
 }
 
-fn written(facts: &Facts) -> Option<WrittenLayer> {
-    let (diff_id, plain) = facts.tar.as_ref()?;
-    let diff_id: Digest = diff_id.parse().ok()?;
-    Some(WrittenLayer { digest: diff_id.clone(), diff_id, size: *plain, plain: *plain })
+fn written(facts: &Facts, times: Times) -> Option<WrittenLayer> {
+    let archive = facts.archive.as_ref().filter(|archive| archive.times == times)?;
+    let (diff_id, plain) = (archive.diff_id.clone(), archive.length);
+    Some(WrittenLayer { digest: diff_id.clone(), diff_id, size: plain, plain })
 }
 
 /// The image in the form in which it is written.
-fn bundle(parts: &[Part], stage: &Stage, compressed: bool) -> Result<SourceBundle> {
+fn bundle(
+    builder: &Builder,
+    parts: &[Part],
+    stage: &Stage,
+    compression: Compression,
+) -> Result<SourceBundle> {
     let again = |root: &OwnedFd| disk::open_dir_again(root.as_fd());
-    let trees =
-        parts.iter().map(|part| Ok(LayerTree { kind: part.tree.kind, root: again(&part.tree.root)? }));
+    let tree = |of: &LayerTree| Ok(LayerTree { kind: of.kind, times: of.times, root: again(&of.root)? });
+    let trees = parts.iter().map(|part| tree(&part.tree));
     let trees = trees.collect::<Result<Vec<_>>>()?;
     let mut image = stage.image.clone();
     // The image is as old as its youngest layer, so that the same layers always make the same image.
@@ -132,6 +144,7 @@ fn bundle(parts: &[Part], stage: &Stage, compressed: bool) -> Result<SourceBundl
         .max()
         .cloned()
         .or_else(|| created_of(stage));
+    let created = builder.created.clone().or(created);
     for stale in STALE {
         image.remove(stale);
     }
@@ -139,12 +152,13 @@ fn bundle(parts: &[Part], stage: &Stage, compressed: bool) -> Result<SourceBundl
         image.insert("created".into(), json!(created));
     }
     image.insert("config".into(), Value::Object(stage.config.clone()));
-    image.insert("history".into(), Value::Array(history(stage, parts)));
-    Ok(SourceBundle::built(trees, Built { config: Value::Object(image), compressed }))
+    image.insert("history".into(), Value::Array(history(stage, parts, builder.created.as_deref())));
+    Ok(SourceBundle::built(trees, Built { config: Value::Object(image), compression }))
 }
 
-/// The history, which has as many entries that are not empty as there are layers: those of the base are one layer now.
-fn history(stage: &Stage, parts: &[Part]) -> Vec<Value> {
+/// The history, which has as many entries that are not empty as there are layers: those of the base are one layer now. Those of this
+/// build were made at `created`, where the caller has said when.
+fn history(stage: &Stage, parts: &[Part], created: Option<&str>) -> Vec<Value> {
     let has_base = matches!(stage.chain.base, Base::Bundle { .. });
     let own = parts.len() - usize::from(has_base);
     let mut entries = stage.history.clone();
@@ -156,6 +170,11 @@ fn history(stage: &Stage, parts: &[Part]) -> Vec<Value> {
         layer && left == 0
     });
     let begin = if own == 0 { entries.len() } else { begin.unwrap_or(0) };
+    for entry in &mut entries[begin..] {
+        if let (Some(created), Some(_)) = (created, entry.get("created")) {
+            entry["created"] = json!(created);
+        }
+    }
     if has_base {
         for entry in &mut entries[..begin] {
             entry["empty_layer"] = json!(true);

@@ -161,7 +161,7 @@ pub(super) fn give_new(upper: &Path, owner: Owner) -> Result<()> {
             let path = inner.join(std::ffi::OsStr::from_bytes(&name));
             let Some(file) = open_to_record(&root, path.as_os_str().as_bytes())? else { continue };
             let shown = || path.display().to_string();
-            let known = disk::xattr(file.as_fd(), COPIED).context(shown)?.is_some()
+            let known = disk::has_xattr(file.as_fd(), COPIED).context(shown)?
                 || owner::recorded(file.as_fd()).context(shown)?.is_some();
             if !known {
                 owner::record(file.as_fd(), owner).context(shown)?;

@@ -18,16 +18,17 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{AtFlags, CWD, FlockOperation, StatxAttributes, StatxFlags, flock, statx};
+use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::cache::Cache;
+use crate::save::Times;
 use oci_content::digest::Digest;
 use oci_content::interrupt::Interrupt;
 use rt_image_store::word::changeable_by_others;
 use rt_sys::error::{Context, Result};
 use rt_sys::rootfs::name_of_overlay_stranger;
-use rt_sys::{bail, disk, err, look};
+use rt_sys::{bail, disk, err, look, tree};
 
 /// A layer that no build has used for so long is removed by the next build that makes one.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -52,8 +53,19 @@ pub(super) struct Layer {
 pub(super) struct Facts {
     /// When it was made, in RFC 3339.
     pub created: String,
-    /// What it is as an uncompressed tar archive, and how long that is, once one was written.
-    pub tar: Option<(String, u64)>,
+    /// What it is as a tar archive, once one was written.
+    pub archive: Option<Archive>,
+}
+
+/// What a layer is as an uncompressed tar archive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Archive {
+    /// Which times its entries have.
+    pub times: Times,
+    /// The digest of the archive.
+    pub diff_id: Digest,
+    /// Its bytes.
+    pub length: u64,
 }
 
 impl Place {
@@ -146,7 +158,7 @@ impl Place {
     /// Removes sessions, and layers without a key. The caller holds the lock alone.
     fn sweep(&self) -> Result<()> {
         for session in look::entries(self.path.join("sessions"))? {
-            remove(&session)?;
+            tree::remove_path(&session)?;
         }
         Ok(())
     }
@@ -188,13 +200,13 @@ impl Place {
         for layer in look::entries(self.path.join("layers"))? {
             let name = layer.file_name().map(PathBuf::from).unwrap_or_default();
             if !kept.contains(&name) && (!name.to_string_lossy().starts_with("root-") || old(&layer)?) {
-                remove(&layer)?;
+                tree::remove_path(&layer)?;
                 removed += 1;
             }
         }
         for cache in look::entries(self.path.join("caches"))? {
             if old(&cache)? {
-                remove(&cache)?;
+                tree::remove_path(&cache)?;
             }
         }
         Ok(removed)
@@ -243,7 +255,7 @@ impl Place {
 
     /// Keeps what is in `draft` as the layer of `key`.
     pub(super) fn keep(&self, draft: &Path, key: &str, created: String) -> Result<Layer> {
-        let (id, facts) = (rt_sys::unique::name(), Facts { created, tar: None });
+        let (id, facts) = (rt_sys::unique::name(), Facts { created, archive: None });
         write_facts(draft, &facts)?;
         let to = self.path.join("layers").join(&id);
         fs::rename(draft, &to).context(|| format!("keep the layer {}", to.display()))?;
@@ -292,40 +304,6 @@ fn write_facts(dir: &Path, facts: &Facts) -> Result<()> {
         .context(|| format!("write in {}", dir.display()))
 }
 
-/// Removes a tree, whatever modes its directories have: outside of a build's namespace they keep their owner out.
-pub(super) fn remove(path: &Path) -> Result<()> {
-    let contents = || disk::remove_contents(disk::open_root(path)?.as_fd(), b"");
-    match contents() {
-        Err(e) if e.is(libc::EACCES) => unlock(path).and_then(|()| contents())?,
-        removed => removed?,
-    }
-    fs::remove_dir(path).context(|| format!("remove {}", path.display()))
-}
-
-/// Gives all directories of a tree a mode with which their owner may remove what is in them.
-fn unlock(top: &Path) -> Result<()> {
-    let mut left = vec![top.to_owned()];
-    while let Some(dir) = left.pop() {
-        let doing = || format!("open {} to its owner", dir.display());
-        fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)).context(doing)?;
-        for entry in fs::read_dir(&dir).context(doing)? {
-            let entry = entry.context(doing)?;
-            // The type of a link is that of a link: none is followed. What is mounted there is none of the build's.
-            if entry.file_type().context(doing)?.is_dir() && !is_mount(&entry.path())? {
-                left.push(entry.path());
-            }
-        }
-    }
-    Ok(())
-}
-
-fn is_mount(path: &Path) -> Result<bool> {
-    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-    let found =
-        statx(CWD, path, flags, StatxFlags::empty()).context(|| format!("stat {}", path.display()))?;
-    Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
-}
-
 /// The directory of one build, removed at its end.
 pub(super) struct Session {
     /// Where it is.
@@ -348,6 +326,6 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        let _ = remove(&self.path);
+        let _ = tree::remove_path(&self.path);
     }
 }

@@ -3,16 +3,20 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 use dockerfile::ignore::Ignore;
 use dockerfile::{Command, Healthcheck, Heredoc, Instruction, Kind, Mount, MountKind, words};
 use serde_json::{Map, Value, json};
 
+use super::context::Local;
 use super::copy::{self, Destination, Origin};
 use super::exec::{self, Ended, Run};
 use super::mount::{self, Mounted};
 use super::owners;
 use super::place::{self, Layer};
+use super::remote::{self, Fetched, Remote};
 use super::{Builder, Secret};
 use crate::image_config::{self, User};
 use crate::manifest::Execution;
@@ -62,6 +66,8 @@ impl Chain {
 /// A stage, as far as it was built.
 #[derive(Debug, Clone)]
 pub(super) struct Stage {
+    /// Its number in the file. Its instructions may name the stages before it.
+    number: usize,
     /// What is said of it while it is built.
     pub shown: String,
     pub chain: Chain,
@@ -80,7 +86,7 @@ pub(super) struct Stage {
 
 impl Stage {
     /// A stage of an image with this config.
-    pub(super) fn new(shown: String, base: Base, image: Value) -> Stage {
+    pub(super) fn new(number: usize, shown: String, base: Base, image: Value) -> Stage {
         let mut image = match image {
             Value::Object(image) => image,
             _ => Map::new(),
@@ -101,12 +107,12 @@ impl Stage {
         let pairs = env.iter().filter_map(|entry| entry.split_once('='));
         let env = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         let chain = Chain { base, layers: Vec::new() };
-        Stage { shown, chain, image, config, history, env, args: Vec::new(), has_cmd: false }
+        Stage { number, shown, chain, image, config, history, env, args: Vec::new(), has_cmd: false }
     }
 
     /// The same stage as the beginning of another.
-    pub(super) fn continued(&self, shown: String) -> Stage {
-        Stage { shown, has_cmd: false, ..self.clone() }
+    pub(super) fn continued(&self, number: usize, shown: String) -> Stage {
+        Stage { number, shown, has_cmd: false, ..self.clone() }
     }
 
     /// The triggers of the base, which are run once.
@@ -269,6 +275,8 @@ impl Stage {
         make: impl FnOnce(&Rooted) -> Result<()>,
     ) -> Result<Layer> {
         let said = format!("[{}] {}", self.shown, rt_sys::log::one_line(&instruction.text));
+        let maker = builder.maker(key);
+        let _alone = super::lock(&maker);
         if !builder.options.no_cache
             && let Some(layer) = builder.place.find(key)?
         {
@@ -286,9 +294,9 @@ impl Stage {
         drop(rooted);
         drop(mounted);
         done?;
-        place::remove(&draft.join("work"))?;
+        rt_sys::tree::remove_path(&draft.join("work"))?;
         let layer = builder.place.keep(&draft, key, builder.now.clone())?;
-        builder.made.set(builder.made.get() + 1);
+        builder.made.fetch_add(1, Ordering::Relaxed);
         self.chain.layers.push(layer.clone());
         Ok(layer)
     }
@@ -368,6 +376,7 @@ impl Stage {
         let emulation = builder.options.emulation;
         let key =
             self.key(&json!(["run", args, env, cwd, user, no_network, counted, texts, emulation.as_str()]));
+        let shown = self.shown.clone();
         env.extend(builder.proxies.iter().map(|(name, value)| format!("{name}={value}")));
         let layer = self.layer(builder, instruction, &key, |stage| {
             let user = user_of(&user, &stage.root)?;
@@ -391,12 +400,14 @@ impl Stage {
                 no_network,
                 mounts: binds,
                 emulation,
+                prefix: builder.has_prefixes.then_some(&*shown),
             };
             match exec::run(&run, &stage.path, builder.memory.path(), builder.interrupt)? {
                 Ended::Code(0) if emulation == RootEmulation::Off || user.uid == 0 && user.gid == 0 => Ok(()),
                 Ended::Code(0) => {
                     owners::give_new(&stage.draft.join("upper"), Owner { uid: user.uid, gid: user.gid })
                 }
+                Ended::Failed(error) => Err(Error::new(error)),
                 Ended::Code(code) => Err(Error::new(format!("exit code {code}"))),
                 Ended::Signal => Err(Error::new("killed by a signal")),
             }
@@ -416,20 +427,25 @@ impl Stage {
         if !matches!(mount.kind, MountKind::Bind { .. }) {
             return Ok(None);
         }
-        let source = builder.source(mount.from.as_deref())?;
+        let source = builder.source(self.number, mount.from.as_deref())?;
         let origin = source.origin(builder, &builder.nothing);
         let found = origin.find(&plain(&mount.source))?;
         let digest = origin.digest(&found, builder.interrupt)?;
         Ok(Some((source, digest)))
     }
 
+    /// The value of a flag that is true or false.
+    fn switch(&self, builder: &Builder, instruction: &Instruction, flag: &str) -> Result<Option<bool>> {
+        let Some(text) = instruction.flag(flag) else { return Ok(None) };
+        let text = self.expand(builder, text)?;
+        text.parse().map(Some).map_err(|_| err!("--{flag}={text}: neither true nor false"))
+    }
+
     fn copy(&mut self, builder: &Builder, instruction: &Instruction, paths: &[String]) -> Result<()> {
         let is_add = matches!(instruction.kind, Kind::Add(_));
         let name = if is_add { "ADD" } else { "COPY" };
-        for flag in ["parents", "keep-git-dir", "checksum", "unpack"] {
-            if instruction.flag(flag).is_some() {
-                bail!("{name} --{flag} is not supported");
-            }
+        if instruction.flag("parents").is_some() {
+            bail!("{name} --parents is not supported");
         }
         let mode = match instruction.flag("chmod") {
             None => None,
@@ -444,11 +460,15 @@ impl Stage {
         let owner = instruction.flag("chown").map(|text| self.expand(builder, text)).transpose()?;
         let link = instruction.flag("link").is_some_and(|value| value != "false");
         let Some((to, sources)) = paths.split_last() else { bail!("no destination") };
-        for source in sources.iter().filter(|_| is_add) {
-            if source.contains("://") || source.starts_with("git@") {
-                bail!("ADD {source}: a URL is not supported (RUN curl or git, or fetch it before the build)");
-            }
+        let (urls, sources): (Vec<&String>, Vec<&String>) =
+            sources.iter().partition(|source| is_add && remote::is_url(source));
+        let mut flags = Flags { unpacks: self.switch(builder, instruction, "unpack")?, ..Flags::default() };
+        flags.keeps_git = self.switch(builder, instruction, "keep-git-dir")?.unwrap_or(false);
+        flags.checksum = instruction.flag("checksum").map(|text| self.expand(builder, text)).transpose()?;
+        if flags.checksum.is_some() && (urls.len() != 1 || !sources.is_empty()) {
+            bail!("ADD --checksum: for one URL alone");
         }
+        let remotes = urls.iter().map(|url| Added::new(url, &flags)).collect::<Result<Vec<_>>>()?;
         let excluded: Vec<String> =
             instruction.values("exclude").map(|text| self.expand(builder, text)).collect::<Result<_>>()?;
         let exclude = Ignore::new(&excluded.join("\n")).map_err(Error::new)?;
@@ -466,19 +486,24 @@ impl Stage {
                 text.map(|text| (heredoc, text)).map_err(Error::new)
             })
             .collect::<Result<_>>()?;
-        let files: Vec<&String> =
-            sources.iter().filter(|source| heredocs.is_empty() || !dockerfile::is_heredoc(source)).collect();
-        let source = builder.source(instruction.flag("from"))?;
+        let files: Vec<&String> = sources
+            .into_iter()
+            .filter(|source| heredocs.is_empty() || !dockerfile::is_heredoc(source))
+            .collect();
+        let source = builder.source(self.number, instruction.flag("from"))?;
         let origin = source.origin(builder, &exclude);
         let mut found = Vec::new();
         for file in &files {
             found.extend(origin.find(file)?);
         }
-        if found.is_empty() && heredocs.is_empty() {
+        if found.is_empty() && heredocs.is_empty() && remotes.is_empty() {
             // A pattern that stands for nothing is no error.
             log::warn!("line {}: {name}: there is nothing that it could copy", instruction.line);
         }
-        let several = found.len() + heredocs.len() > 1;
+        let several = found.len() + heredocs.len() + remotes.len() > 1;
+        if several && !remotes.is_empty() && !to.ends_with('/') {
+            bail!("{to}: with more than one source the destination must be a directory and end in /");
+        }
         if several
             && files.iter().all(|file| dockerfile::glob::is_pattern(file))
             && files.len() == 1
@@ -498,7 +523,9 @@ impl Stage {
             link,
             digest.as_str(),
             found.iter().map(|f| &f.path).collect::<Vec<_>>(),
-            texts
+            texts,
+            remotes.iter().map(|remote| remote.key(builder, &exclude)).collect::<Result<Vec<_>>>()?,
+            flags.unpacks,
         ]);
         // What a name stands for is said by the layers before.
         let named = owner.as_ref().is_some_and(|owner| owner.chars().any(char::is_alphabetic));
@@ -520,11 +547,75 @@ impl Stage {
             for (heredoc, text) in &heredocs {
                 to.write_text(&heredoc.name, text, !several)?;
             }
-            to.copy(&origin, &found, is_add, &digest, builder.interrupt)
+            for remote in &remotes {
+                remote.copy(builder, &to, &exclude)?;
+            }
+            if found.is_empty() {
+                return Ok(());
+            }
+            let unpacks = is_add && flags.unpacks != Some(false);
+            to.copy(&origin, &found, unpacks, &digest, builder.interrupt)
         })?;
         self.note(&format!("{} # buildkit", instruction.text), Some(&layer));
         Ok(())
     }
+}
+
+/// The flags of ADD.
+#[derive(Default)]
+struct Flags {
+    unpacks: Option<bool>,
+    keeps_git: bool,
+    checksum: Option<String>,
+}
+
+/// What ADD takes from a URL.
+struct Added<'a> {
+    remote: Remote,
+    flags: &'a Flags,
+    /// It, and its digest, once it was fetched.
+    fetched: OnceLock<(Fetched, Digest)>,
+}
+
+impl Added<'_> {
+    fn new<'a>(url: &str, flags: &'a Flags) -> Result<Added<'a>> {
+        Ok(Added { remote: Remote::parse(url, false)?, flags, fetched: OnceLock::new() })
+    }
+
+    /// What stands for it in a key: its checksum, with which nothing is fetched that was fetched before; else its digest.
+    fn key(&self, builder: &Builder, exclude: &Ignore) -> Result<Value> {
+        let name = self.remote.shown().rsplit('/').next();
+        match (&self.remote, &self.flags.checksum) {
+            (Remote::File(_), Some(checksum)) => Ok(json!([name, checksum])),
+            _ => Ok(json!([name, self.fetched(builder, exclude)?.1.as_str(), self.flags.keeps_git])),
+        }
+    }
+
+    fn fetched(&self, builder: &Builder, exclude: &Ignore) -> Result<&(Fetched, Digest)> {
+        if let Some(fetched) = self.fetched.get() {
+            return Ok(fetched);
+        }
+        let checksum = self.flags.checksum.as_deref();
+        let fetched = builder.fetcher().fetch(&self.remote, checksum, self.flags.keeps_git)?;
+        let digest =
+            origin_of(&fetched, exclude).digest(std::slice::from_ref(&fetched.found), builder.interrupt)?;
+        Ok(self.fetched.get_or_init(|| (fetched, digest)))
+    }
+
+    fn copy(&self, builder: &Builder, to: &Destination, exclude: &Ignore) -> Result<()> {
+        let (fetched, digest) = self.fetched(builder, exclude)?;
+        if to.path.ends_with('/') && fetched.found.path == remote::UNNAMED {
+            bail!("{}: it has no name that a file in {} could have", self.remote.shown(), to.path);
+        }
+        let unpacks = self.flags.unpacks == Some(true);
+        let found = std::slice::from_ref(&fetched.found);
+        to.copy(&origin_of(fetched, exclude), found, unpacks, digest, builder.interrupt)
+    }
+}
+
+fn origin_of<'a>(fetched: &'a Fetched, exclude: &'a Ignore) -> Origin<'a> {
+    let Local { root, ignore, shown } = &fetched.local;
+    Origin { root: root.as_fd(), ignore, exclude, shown, keeps_owners: false }
 }
 
 /// The owner of --chown: a number alone is that of the group, too.
@@ -555,21 +646,33 @@ struct Rooted {
 pub(super) struct Source {
     /// What it is, for errors.
     pub shown: String,
-    /// Its root; none for the context's.
-    pub root: Option<(OwnedFd, Option<Mounted>)>,
+    /// They themselves.
+    pub files: Files,
     /// True where nobody but root and the caller can change it while it is used.
     pub is_ours: bool,
 }
 
+/// The files of a source.
+pub(super) enum Files {
+    /// Those of an image or of a stage, which is mounted as long.
+    Tree(OwnedFd, #[allow(dead_code, reason = "it is unmounted with the value")] Option<Mounted>),
+    /// Those of a context.
+    Local(Arc<Local>),
+}
+
 impl Source {
+    /// The files of a context.
+    pub(super) fn of_files(local: Arc<Local>) -> Source {
+        Source { shown: local.shown.clone(), files: Files::Local(local), is_ours: false }
+    }
+
     /// What can be found in it, less what is left out.
     fn origin<'a>(&'a self, builder: &'a Builder, exclude: &'a Ignore) -> Origin<'a> {
-        // Of the context alone something is left out.
-        let (root, ignore) = match &self.root {
-            Some((root, _)) => (root, &builder.nothing),
-            None => (&builder.context, &builder.ignore),
+        // Of contexts alone something is left out, and whose files these are says nothing.
+        let (root, ignore, keeps_owners) = match &self.files {
+            Files::Tree(root, _) => (root, &builder.nothing, true),
+            Files::Local(local) => (&local.root, &local.ignore, false),
         };
-        let keeps_owners = self.root.is_some();
         Origin { root: root.as_fd(), ignore, exclude, shown: &self.shown, keeps_owners }
     }
 }
@@ -637,6 +740,24 @@ fn mounted(
                 held.push(Box::new(Gone(file)));
             }
         }
+        MountKind::Ssh { id, required } => {
+            let agents = &builder.options.agents;
+            let Some((_, socket)) = agents.iter().find(|(known, _)| known == id) else {
+                if *required {
+                    return Err(
+                        err!("--mount=type=ssh: no agent {id:?}").hint(format!("--ssh {id} gives it"))
+                    );
+                }
+                return Ok(());
+            };
+            let target = match mount.target.is_empty() {
+                true => format!("/run/buildkit/ssh_agent.{}", binds.len()),
+                false => target,
+            };
+            env.retain(|entry| !entry.starts_with("SSH_AUTH_SOCK="));
+            env.push(format!("SSH_AUTH_SOCK={target}"));
+            binds.push(exec::bind(socket, &target, true));
+        }
         MountKind::Bind { writable } => {
             let Some((source, digest)) = source else { return Ok(()) };
             let origin = source.origin(builder, &builder.nothing);
@@ -694,7 +815,7 @@ struct Draft(PathBuf);
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        let _ = place::remove(&self.0);
+        let _ = rt_sys::tree::remove_path(&self.0);
     }
 }
 

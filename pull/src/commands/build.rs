@@ -6,7 +6,7 @@ use crate::images::{self, StoreRequest, Stored, Watermarks};
 use crate::progress::Style;
 use crate::pull::{self, PullOptions};
 use crate::reference::Source;
-use crate::save::SaveTarget;
+use crate::save::{Compression, SaveTarget};
 use oci_content::digest::Digest;
 use oci_content::interrupt::{Interrupt, is_interrupted};
 use rt_cli::image::*;
@@ -29,12 +29,16 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     }
     let options = BuildOptions {
         context: context(operand(call, 0)?)?,
+        named: flags.texts(&BUILD_CONTEXT)?.iter().map(|text| named(text)).collect::<Result<_>>()?,
+        agents: flags.texts(&SSH)?.iter().map(|text| agent(text)).collect::<Result<_>>()?,
         file: flags.path(&BUILD_FILE),
         target: flags.text(&TARGET)?.map(str::to_owned),
-        arguments: flags.texts(&BUILD_ARG)?.iter().filter_map(|text| argument(text)).collect(),
+        arguments: arguments(&flags.texts(&BUILD_ARG)?),
         labels: flags.texts(&LABEL)?.iter().map(|text| pair(text)).collect(),
         secrets: flags.texts(&SECRET)?.iter().map(|text| secret(text)).collect::<Result<_>>()?,
         no_cache: flags.has(&NO_BUILD_CACHE),
+        timestamp: flags.text(&TIMESTAMP)?.map(build::timestamp).transpose()?,
+        compression: compression(flags.text(&COMPRESSION)?)?,
         emulation: match flags.text(&BUILD_ROOT_EMULATION)? {
             Some(word) => parse_root_emulation(word)?,
             None => RootEmulation::Full,
@@ -69,14 +73,66 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     print(format!("{digest}\n"))
 }
 
-/// The directory of the context.
-fn context(word: &str) -> Result<PathBuf> {
-    if word == "-" || word.contains("://") || word.starts_with("git@") {
-        bail!("context {word}: only a directory is supported");
+/// What the user named as a context.
+fn context(word: &str) -> Result<build::Context> {
+    if word == "-" {
+        return Ok(build::Context::Stdin);
+    }
+    if build::is_url(word) {
+        return Ok(build::Context::Url(word.to_owned()));
     }
     match look::is_dir(word)? {
-        true => rt_sys::fd::absolute(word),
+        true => rt_sys::fd::absolute(word).map(build::Context::Directory),
         false => bail!("context {word}: no such directory"),
+    }
+}
+
+/// `NAME=DIR|URL|docker-image://IMAGE`
+fn named(text: &str) -> Result<(String, build::Named)> {
+    let wrong = || err!("--build-context {text}: use NAME=DIR, NAME=URL or NAME=docker-image://IMAGE");
+    let (name, what) =
+        text.split_once('=').filter(|(name, what)| !name.is_empty() && !what.is_empty()).ok_or_else(wrong)?;
+    let named = match what.strip_prefix("docker-image://") {
+        Some(image) => build::Named::Image(image.to_owned()),
+        None if what == "-" => return Err(wrong()),
+        None => build::Named::Files(context(what).context(|| "--build-context")?),
+    };
+    Ok((name.to_owned(), named))
+}
+
+/// `default` or `ID[=SOCKET]`
+fn agent(text: &str) -> Result<(String, PathBuf)> {
+    use std::os::unix::fs::FileTypeExt;
+    let (id, socket) = match text.split_once('=') {
+        Some((id, socket)) => (id, socket.to_owned()),
+        None => (
+            text,
+            build::variables::of_caller("SSH_AUTH_SOCK").ok_or_else(|| {
+                err!("--ssh {text}: there is no agent").hint("SSH_AUTH_SOCK names its socket")
+            })?,
+        ),
+    };
+    let found = std::fs::metadata(&socket).context(|| format!("--ssh {text}: {socket}"))?;
+    if id.is_empty() || !found.file_type().is_socket() {
+        return Err(
+            err!("--ssh {text}: {socket} is no socket of an agent").hint("ssh-add gives a key to an agent")
+        );
+    }
+    Ok((id.to_owned(), rt_sys::fd::absolute(socket)?))
+}
+
+/// `--build-arg`, behind what the caller's environment says of the time: as docker, which passes it on so.
+fn arguments(texts: &[String]) -> Vec<(String, String)> {
+    let texts = texts.iter().map(String::as_str);
+    [build::EPOCH].into_iter().chain(texts).filter_map(argument).collect()
+}
+
+/// How the layers of a layout or an archive are stored.
+fn compression(word: Option<&str>) -> Result<Compression> {
+    match word {
+        None | Some("gzip") => Ok(Compression::Gzip),
+        Some("zstd") => Ok(Compression::Zstd),
+        Some(other) => bail!("--compression {other}: use gzip or zstd"),
     }
 }
 

@@ -137,6 +137,16 @@ fn text<'a>(flags: &Flags<'a>, flag: &Flag, key: &'static Key) -> Result<Option<
     }
 }
 
+/// `rt-pull` as registries and their users know it.
+const CLIENT: oci_registry::Program = oci_registry::Program {
+    name: "rt-pull",
+    login: "rt login",
+    insecure: "set insecure = true for it in registries.conf (rt pull: --insecure)",
+    plain_http: "set insecure = true for it in registries.conf (rt pull: --plain-http)",
+    no_such_host: "is the name of the registry right? rt doctor looks at proxies",
+    least_rate: "pull.least-rate in config.toml is the least rate, 0 means any",
+};
+
 /// What the flags say about the registry.
 fn connect_options(flags: &Flags) -> Result<ConnectOptions> {
     let credentials = match flags.text(&CREDS)? {
@@ -148,6 +158,7 @@ fn connect_options(flags: &Flags) -> Result<ConnectOptions> {
         credential_files.docker.insert(0, path);
     }
     Ok(ConnectOptions {
+        program: CLIENT,
         credentials,
         credential_files,
         insecure: flags.has(&INSECURE),

@@ -3,11 +3,9 @@
 //! The bundle first loses its name, so that no new start finds it. Then marks and processes are looked at. A start leaves
 //! its mark first, and looks for the bundle after that: so either the start finds no bundle, or the mark is found here.
 
-use std::os::fd::AsFd;
-
 use rt_image_store::{BUNDLES, is_bundle_name};
 use rt_sys::error::Result;
-use rt_sys::{disk, err};
+use rt_sys::{disk, err, tree};
 
 use super::super::lease;
 use super::super::reference::Source;
@@ -86,9 +84,7 @@ impl OwnStore {
     }
 
     fn delete(&self, aside: &str) -> Result<()> {
-        let dir = disk::reopen_dir(self.bundles(), aside.as_bytes())?;
-        disk::remove_contents(dir.as_fd(), b"")?;
-        disk::remove_dir(self.bundles(), aside.as_bytes())
+        tree::remove(self.bundles(), aside.as_bytes(), None)
     }
 
     /// Finishes what a process that died had begun to remove. What somebody uses by now comes back.

@@ -20,6 +20,7 @@ use rt_sys::owner::{Device, OWNER_RECORD, OwnerRecord};
 use rt_sys::{bail, disk, err, fd, mount};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 const BUFFER: usize = 256 << 10;
 
@@ -35,11 +36,36 @@ pub(crate) enum TreeKind {
     Upper,
 }
 
+/// Which times the entries of a layer get, in seconds since 1970.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Times {
+    /// Their own.
+    #[default]
+    Own,
+    /// Their own, but none later than this one.
+    NotAfter(i64),
+    /// All of them this one.
+    All(i64),
+}
+
+impl Times {
+    /// The time of an entry that was changed at `own`.
+    fn of(self, own: i64) -> i64 {
+        match self {
+            Times::Own => own,
+            Times::NotAfter(latest) => own.min(latest),
+            Times::All(time) => time,
+        }
+    }
+}
+
 /// A tree of which a layer is written.
 #[derive(Debug)]
 pub(crate) struct LayerTree {
     /// What it is.
     pub kind: TreeKind,
+    /// Which times its entries get.
+    pub times: Times,
     /// Where it is.
     pub root: OwnedFd,
 }
@@ -49,6 +75,8 @@ pub(crate) struct LayerTree {
 pub(crate) enum Compression {
     /// As registries have it.
     Gzip,
+    /// Smaller and faster, for readers of the image-spec 1.1.
+    Zstd,
     /// As docker's archives have it.
     None,
 }
@@ -98,6 +126,30 @@ fn hashing<W: Write>(inner: W) -> Hashing<W> {
     Hashing { inner, hasher: Hasher::sha256(), bytes: 0 }
 }
 
+/// The level of zstd, its own default.
+const ZSTD_LEVEL: i32 = 3;
+
+/// Writes `tree` through a compressor, which `finish` ends.
+fn write_packed<P: Write, W: Write>(
+    tree: &LayerTree,
+    packer: P,
+    finish: impl FnOnce(P) -> io::Result<Hashing<W>>,
+    watch: Watch,
+) -> Result<WrittenLayer> {
+    let doing = || "write the layer";
+    let mut out = BufWriter::with_capacity(BUFFER, hashing(packer));
+    write_archive(tree, &mut out, watch)?;
+    let plain = out.into_inner().map_err(|e| err!("{}: {}", doing(), e.error()))?;
+    let mut stored = finish(plain.inner).context(doing)?;
+    stored.flush().context(doing)?;
+    Ok(WrittenLayer {
+        digest: stored.hasher.finish(),
+        diff_id: plain.hasher.finish(),
+        size: stored.bytes,
+        plain: plain.bytes,
+    })
+}
+
 /// Writes `tree` to `file`.
 pub(crate) fn write(
     tree: &LayerTree,
@@ -106,23 +158,15 @@ pub(crate) fn write(
     watch: Watch,
 ) -> Result<WrittenLayer> {
     let doing = || "write the layer";
-    let unbuffered = |e: &io::Error| err!("{}: {e}", doing());
     let file = BufWriter::with_capacity(BUFFER, disk::Named(file));
     match compression {
         Compression::Gzip => {
             let gzip = flate2::write::GzEncoder::new(hashing(file), flate2::Compression::new(6));
-            let mut out = BufWriter::with_capacity(BUFFER, hashing(gzip));
-            write_archive(tree, &mut out, watch)?;
-            let plain = out.into_inner().map_err(|e| unbuffered(e.error()))?;
-            let mut stored = plain.inner.finish().context(doing)?;
-            stored.flush().context(doing)?;
-            let digest = stored.hasher.finish();
-            Ok(WrittenLayer {
-                digest,
-                diff_id: plain.hasher.finish(),
-                size: stored.bytes,
-                plain: plain.bytes,
-            })
+            write_packed(tree, gzip, flate2::write::GzEncoder::finish, watch)
+        }
+        Compression::Zstd => {
+            let zstd = zstd::Encoder::new(hashing(file), ZSTD_LEVEL).context(doing)?;
+            write_packed(tree, zstd, zstd::Encoder::finish, watch)
         }
         Compression::None => {
             let mut out = hashing(file);
@@ -137,7 +181,8 @@ pub(crate) fn write(
 /// Writes `tree` as a tar archive.
 pub(crate) fn write_archive(tree: &LayerTree, out: &mut impl Write, watch: Watch) -> Result<()> {
     let root = disk::open_dir_again(tree.root.as_fd())?;
-    Entries { out, watch, kind: tree.kind, seen: HashMap::new(), holes: 0 }.write_tree(root)?;
+    Entries { out, watch, kind: tree.kind, times: tree.times, seen: HashMap::new(), holes: 0 }
+        .write_tree(root)?;
     tar::write_end(out).context(|| "write the layer")
 }
 
@@ -164,6 +209,7 @@ struct Entries<'a, W> {
     out: &'a mut W,
     watch: Watch<'a>,
     kind: TreeKind,
+    times: Times,
     /// First names of files with several, and their owners.
     seen: HashMap<(u64, u64), (Vec<u8>, Ids)>,
     /// Bytes of holes.
@@ -206,7 +252,7 @@ impl<W: Write> Entries<'_, W> {
         let metadata = disk::metadata(&any)?;
         let kind = metadata.file_type();
         let mut entry = Header {
-            mtime: (metadata.mtime(), 0),
+            mtime: (self.times.of(metadata.mtime()), 0),
             ..Header::new(path.to_vec(), EntryKind::File, metadata.permissions().mode() & 0o7777)
         };
         if kind.is_symlink() {

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use self::config::SavedConfig;
 pub(crate) use self::config::without_image;
 pub(crate) use self::layer::{
-    Compression, LayerTree, TreeKind, Watch, WrittenLayer, write as write_layer, write_archive,
+    Compression, LayerTree, Times, TreeKind, Watch, WrittenLayer, write as write_layer, write_archive,
 };
 use self::write::{NewDockerArchive, NewLayout};
 use super::bundle;
@@ -173,8 +173,8 @@ pub(crate) struct SourceBundle {
 pub(crate) struct Built {
     /// The image's config, all but the digests of the layers.
     pub config: Value,
-    /// The layers of a layout are compressed.
-    pub compressed: bool,
+    /// How the layers of a layout are stored.
+    pub compression: Compression,
 }
 
 /// A bundle's parts.
@@ -214,9 +214,9 @@ impl SourceBundle {
             false => disk::open_root(&path.join(config["root"]["path"].as_str().unwrap_or("rootfs")))?,
         };
         let original = bundle::image_config(dir.as_fd()).context(|| path.display().to_string())?;
-        let mut trees = vec![LayerTree { kind: TreeKind::Root, root }];
+        let mut trees = vec![LayerTree { kind: TreeKind::Root, times: Times::Own, root }];
         if let Some(overlay) = what.overlay {
-            trees.push(LayerTree { kind: TreeKind::Upper, root: open_upper(overlay)? });
+            trees.push(LayerTree { kind: TreeKind::Upper, times: Times::Own, root: open_upper(overlay)? });
         }
         Ok(SourceBundle { config, original, trees, built: None })
     }
@@ -229,8 +229,8 @@ impl SourceBundle {
     /// How the layers of a layout are stored.
     fn compression(&self) -> Compression {
         match &self.built {
-            Some(Built { compressed: false, .. }) => Compression::None,
-            _ => Compression::Gzip,
+            Some(built) => built.compression,
+            None => Compression::Gzip,
         }
     }
 
@@ -264,7 +264,11 @@ impl SourceBundle {
             }
         };
         let bytes = |value: &Value| serde_json::to_vec(value).map_err(|e| err!("image config: {e}"));
-        let suffix = if self.compression() == Compression::Gzip { "+gzip" } else { "" };
+        let suffix = match self.compression() {
+            Compression::Gzip => "+gzip",
+            Compression::Zstd => "+zstd",
+            Compression::None => "",
+        };
         let media_type = format!("application/vnd.oci.image.layer.v1.tar{suffix}");
         let descriptor = |layer: &WrittenLayer| json!({ "mediaType": media_type, "digest": layer.digest, "size": layer.size });
         let config = bytes(&saved.config)?;

@@ -217,7 +217,7 @@ impl<T: LayerTarget> Unpacker<'_, T> {
     fn space(&mut self, bytes: u64) -> Result<()> {
         let written = self.context.counts.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if written > self.context.max_bytes {
-            bail!("the image is larger than the {} bytes of --max-size", self.context.max_bytes);
+            bail!("the image is larger than the {} bytes that are allowed", self.context.max_bytes);
         }
         self.since_check = self.since_check.saturating_add(bytes);
         if self.since_check < SPACE_STEP {

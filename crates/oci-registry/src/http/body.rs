@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use ureq::Body;
 use ureq::http::Response;
 
+use crate::program::Program;
 use rt_sys::error::{Error, Result};
 use rt_sys::{bail, err};
 
@@ -14,13 +15,13 @@ use rt_sys::{bail, err};
 const WHOLE: Duration = Duration::from_secs(40);
 
 /// A body, up to `limit` bytes.
-pub(crate) fn read_body(response: Response<Body>, limit: u64) -> Result<Vec<u8>> {
+pub(crate) fn read_body(response: Response<Body>, limit: u64, program: &Program) -> Result<Vec<u8>> {
     let start = Instant::now();
     let mut bytes = Vec::new();
     let mut reader = response.into_body().into_reader().take(limit + 1);
     let mut piece = vec![0; 16 << 10];
     loop {
-        match reader.read(&mut piece).map_err(super::of_reading)? {
+        match reader.read(&mut piece).map_err(|e| super::of_reading(e, program))? {
             0 => break,
             n => bytes.extend_from_slice(&piece[..n]),
         }
@@ -50,7 +51,7 @@ pub(crate) fn status_error(response: Response<Body>) -> Error {
         message: String,
     }
     let status = response.status();
-    let body = read_body(response, 64 << 10).unwrap_or_default();
+    let body = read_body(response, 64 << 10, &Program::ANY).unwrap_or_default();
     let said = serde_json::from_slice::<Body>(&body).ok().and_then(|body| {
         let first = body.errors.into_iter().next().map(|one| match one.message.is_empty() {
             true => one.code,

@@ -5,6 +5,7 @@ use ureq::{Error as HttpError, Timeout};
 
 use super::url;
 use super::wire::{self, Ended};
+use crate::program::Program;
 use oci_content::interrupt::interrupted;
 use rt_sys::err;
 use rt_sys::error::Error;
@@ -93,18 +94,18 @@ impl FailureKind {
         }
     }
 
-    fn remedy(self) -> Option<&'static str> {
+    fn remedy(self, program: &Program) -> Option<String> {
         match self {
-            FailureKind::Certificate => Some(
-                "put the registry's CA into ~/.config/containers/certs.d/HOST/ca.crt, or set insecure = true for it in registries.conf (rt pull: --insecure)",
-            ),
+            FailureKind::Certificate => Some(format!(
+                "put the registry's CA into ~/.config/containers/certs.d/HOST/ca.crt, or {}",
+                program.insecure
+            )),
             FailureKind::ClientCertificate => Some(
-                "put a client certificate into ~/.config/containers/certs.d/HOST/client.cert and client.key",
+                "put a client certificate into ~/.config/containers/certs.d/HOST/client.cert and client.key"
+                    .to_owned(),
             ),
-            FailureKind::NoSuchHost => Some("is the name of the registry right? rt doctor looks at proxies"),
-            FailureKind::NoTls => Some(
-                "does it speak HTTP only? then set insecure = true for it in registries.conf (rt pull: --plain-http)",
-            ),
+            FailureKind::NoSuchHost => Some(program.no_such_host.to_owned()),
+            FailureKind::NoTls => Some(format!("does it speak HTTP only? then {}", program.plain_http)),
             _ => None,
         }
     }
@@ -118,15 +119,15 @@ impl Failure {
 
     /// The same where the connection was to `host` itself. ureq tells what the name service says by a text alone, so the
     /// service is asked again: a name that does not exist will not exist in a second either.
-    pub(super) fn of_host(e: HttpError, url: &str, host: &str) -> Failure {
+    pub(super) fn of_host(e: HttpError, url: &str, host: &str, program: &Program) -> Failure {
         let from_system = matches!(&e, HttpError::Io(io) if io.raw_os_error().is_some());
-        let failure = Failure::of_connection(e, url);
+        let failure = Failure::of_connection(e, url, program);
         if failure.kind != FailureKind::Broken || from_system {
             return failure;
         }
         match rt_sys::net::look_up(host) {
             Lookup::Found => failure,
-            Lookup::NoSuchName => Failure::of_connection(HttpError::HostNotFound, url),
+            Lookup::NoSuchName => Failure::of_connection(HttpError::HostNotFound, url, program),
             Lookup::NoAnswer => {
                 let error = err!("no name service answers").context(url::shown(url));
                 Failure { error, kind: FailureKind::Unreachable }
@@ -146,26 +147,26 @@ impl Failure {
     }
 
     /// What ureq says about the request to `url`.
-    pub(super) fn of_connection(e: HttpError, url: &str) -> Failure {
+    pub(super) fn of_connection(e: HttpError, url: &str, program: &Program) -> Failure {
         let kind = FailureKind::of(&e);
         if kind == FailureKind::Interrupted {
             return Failure { error: interrupted(), kind };
         }
         let error = match e {
-            HttpError::Io(io) => of_reading(io),
+            HttpError::Io(io) => of_reading(io, program),
             HttpError::HostNotFound => err!("no such host"),
             other => err!("{other}"),
         };
         let error = error.context(url::shown(url));
-        Failure { error: kind.remedy().into_iter().fold(error, Error::hint), kind }
+        Failure { error: kind.remedy(program).into_iter().fold(error, Error::hint), kind }
     }
 }
 
 /// What the body of an answer says when it cannot be read.
-pub(crate) fn of_reading(error: std::io::Error) -> Error {
+pub(crate) fn of_reading(error: std::io::Error, program: &Program) -> Error {
     match wire::ended(&error) {
         Some(Ended::Interrupted) => interrupted(),
-        Some(slow) => err!("{slow}").hint("pull.least-rate in config.toml is the least rate, 0 means any"),
+        Some(slow) => err!("{slow}").hint(program.least_rate),
         None => Error::from(error),
     }
 }
@@ -205,7 +206,7 @@ mod tests {
     use std::io;
 
     fn failure(e: HttpError) -> (FailureKind, String) {
-        let failure = Failure::of_connection(e, "https://r.example/v2/?signature");
+        let failure = Failure::of_connection(e, "https://r.example/v2/?signature", &Program::ANY);
         (failure.kind, failure.error.to_string())
     }
 
@@ -229,7 +230,7 @@ mod tests {
             (
                 TlsError::InvalidMessage(InvalidMessage::InvalidContentType),
                 FailureKind::NoTls,
-                "insecure = true for it in registries.conf (rt pull: --plain-http)",
+                "insecure = true for it in registries.conf",
             ),
             (TlsError::HandshakeNotComplete, FailureKind::Tls, ""),
         ] {

@@ -35,6 +35,7 @@ pub(crate) use self::payload::{Part, Payload};
 pub(crate) use self::url::{encode, resolve, shown};
 pub use self::wire::LeastRate;
 use self::wire::Wire;
+use crate::program::Program;
 use crate::registries_conf::Certificates;
 use oci_content::interrupt::Interrupt;
 use oci_content::notes;
@@ -77,6 +78,7 @@ pub(crate) struct Http {
     retries: u32,
     interrupt: Interrupt,
     least_rate: LeastRate,
+    program: Program,
 }
 
 /// What is sent.
@@ -112,6 +114,7 @@ impl Http {
         insecure: bool,
         retries: u32,
         least_rate: LeastRate,
+        program: Program,
         interrupt: Interrupt,
     ) -> Result<Http> {
         Ok(Http {
@@ -122,6 +125,7 @@ impl Http {
             retries,
             interrupt,
             least_rate,
+            program,
         })
     }
 
@@ -140,7 +144,10 @@ impl Http {
                     let status = response.status().as_u16();
                     let error = status_error(response).context(url::shown(request.url));
                     let error = match status {
-                        429 => error.hint("too many requests: rt login raises the limit at most registries"),
+                        429 => error.hint(format!(
+                            "too many requests: {} raises the limit at most registries",
+                            self.program.login
+                        )),
                         _ => error,
                     };
                     (Failure { error, kind: FailureKind::Busy }, wait)
@@ -172,8 +179,10 @@ impl Http {
         let mut same_host = true;
         for _ in 0..REDIRECTS {
             let uri: Uri = url.parse().map_err(|e| fatal(err!("{:?}: {e}", shown(&url))))?;
-            let mut request =
-                ureq::http::Request::builder().method(method).uri(&uri).header("user-agent", "rt-pull");
+            let mut request = ureq::http::Request::builder()
+                .method(method)
+                .uri(&uri)
+                .header("user-agent", self.program.name);
             for (name, value) in headers {
                 request = request.header(*name, *value);
             }
@@ -190,9 +199,9 @@ impl Http {
                 _ => Ok(agent.run(request.body(body).map_err(unsendable)?)),
             })?;
             let response = response.map_err(|e| match (proxy::proxy_for(&uri), uri.host()) {
-                (None, Some(host)) => Failure::of_host(e, &url, host),
-                (Some(proxy), _) => Failure::of_connection(e, &url).by_proxy(&proxy),
-                (None, None) => Failure::of_connection(e, &url),
+                (None, Some(host)) => Failure::of_host(e, &url, host, &self.program),
+                (Some(proxy), _) => Failure::of_connection(e, &url, &self.program).by_proxy(&proxy),
+                (None, None) => Failure::of_connection(e, &url, &self.program),
             })?;
             if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
                 return Ok(Answer { response, same_host, url: uri });

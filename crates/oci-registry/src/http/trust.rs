@@ -34,7 +34,7 @@ pub(super) fn verified(registry: Option<&Certificates>) -> Result<TlsConfig> {
     Ok(tls.root_certs(roots).build())
 }
 
-/// Whoever answers (`--insecure`).
+/// Whoever answers.
 pub(super) fn anybody() -> TlsConfig {
     TlsConfig::builder().disable_verification(true).build()
 }

@@ -1,5 +1,6 @@
 //! What a client does with the text of a URL. Pure.
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use ureq::http::Uri;
 
 /// `location` as a browser on `base` reads it (RFC 3986, 5.2, without dot segments).
@@ -23,16 +24,12 @@ pub(crate) fn shown(url: &str) -> &str {
     url.split('?').next().unwrap_or(url)
 }
 
-/// For a query or form (RFC 3986, 2.3).
+/// What is escaped in a query or form: all but the unreserved characters (RFC 3986, 2.3).
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// A text as a part of a query or form.
 pub(crate) fn encode(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(byte as char),
-            _ => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
+    utf8_percent_encode(text, ESCAPED).to_string()
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use ureq::{Body, http::StatusCode};
 use crate::auth::{self, Challenge, Token, base64};
 use crate::credentials::{CredentialFiles, Credentials};
 use crate::http::{self, Answer, Failure, Http, LeastRate, Payload, Request, read_body, status_error};
+use crate::program::Program;
 use crate::reference::Reference;
 use crate::registries_conf::{Endpoint, Registries};
 use oci_content::digest::Digest;
@@ -33,7 +34,7 @@ pub const MANIFEST_LIMIT: u64 = 8 << 20;
 /// What the user said about how to connect.
 #[derive(Debug, Clone, Default)]
 pub struct ConnectOptions {
-    /// `--creds`.
+    /// Those of the user, which count before the files; none: the files alone.
     pub credentials: Option<Credentials>,
     /// Files with credentials.
     pub credential_files: CredentialFiles,
@@ -45,6 +46,8 @@ pub struct ConnectOptions {
     pub retries: Option<u32>,
     /// The rate below which a server is given up.
     pub least_rate: LeastRate,
+    /// The program that connects.
+    pub program: Program,
 }
 
 /// The registry of one image, with its mirrors.
@@ -129,8 +132,14 @@ impl Registry {
             }
             endpoint.insecure |= connect.insecure;
             let retries = connect.retries.unwrap_or(http::RETRIES);
-            let http =
-                Http::new(&endpoint.host, endpoint.insecure, retries, connect.least_rate, interrupt.clone())?;
+            let http = Http::new(
+                &endpoint.host,
+                endpoint.insecure,
+                retries,
+                connect.least_rate,
+                connect.program,
+                interrupt.clone(),
+            )?;
             Ok(Connection {
                 endpoint,
                 http,
@@ -179,7 +188,7 @@ impl Registry {
             if response.status() != StatusCode::OK {
                 return Err(self.refused(connection, response));
             }
-            let bytes = read_body(response, MANIFEST_LIMIT)
+            let bytes = read_body(response, MANIFEST_LIMIT, &self.connect.program)
                 .context(|| self.url(connection, &format!("manifests/{name}")))?;
             let digest = match name.parse::<Digest>() {
                 Ok(wanted) => {
@@ -266,7 +275,8 @@ impl Registry {
             self.interrupt.check()?;
             let slow = broken.as_ref().is_some_and(http::was_slow);
             let fruitless = attempts.failed(*at, slow);
-            let why = broken.map_or_else(|| err!("the connection ended"), http::of_reading);
+            let why = broken
+                .map_or_else(|| err!("the connection ended"), |e| http::of_reading(e, &self.connect.program));
             let error = why.context(format!("blob {}: {} of {} bytes", digest, at, size));
             // A slow server mostly stays so, and each attempt takes a minute.
             if fruitless > if slow { retries.min(2) } else { retries } {
@@ -278,7 +288,7 @@ impl Registry {
         Ok(())
     }
 
-    /// `GET /v2/` with the credentials: for `rt login`.
+    /// Asks for the API's root with the credentials (`GET /v2/`), as a login does.
     pub fn check_login(&self) -> Result<()> {
         self.first(|connection| {
             let response = self.ask(connection, "GET", "", &[])?;
@@ -431,7 +441,8 @@ impl Registry {
                 // Of a form only one scope is read, with spaces in it.
                 query.retain(|part| !part.starts_with("scope="));
                 query.push(format!("scope={}", http::encode(scope)));
-                query.push("grant_type=refresh_token&client_id=rt-pull".into());
+                let client = self.connect.program.name;
+                query.push(format!("grant_type=refresh_token&client_id={client}"));
                 query.push(format!("refresh_token={}", http::encode(token)));
                 let form = query.join("&");
                 connection.http.send(&Request {
@@ -465,12 +476,15 @@ impl Registry {
             let user = user_of(credentials.as_ref());
             return Err(self.denied(connection, user, status_error(response).context("token server")));
         }
-        Token::parse(&read_body(response, 1 << 20).context(|| format!("token server {realm}"))?)
+        Token::parse(
+            &read_body(response, 1 << 20, &self.connect.program)
+                .context(|| format!("token server {realm}"))?,
+        )
     }
 
     fn credentials(&self, connection: &Connection, realm: Option<&str>) -> Result<Option<Credentials>> {
         let Endpoint { host, repository, mirror, .. } = &connection.endpoint;
-        // --creds are for the registry that the user named, not for its mirrors.
+        // What the user gave is for the registry that the user named, not for its mirrors.
         if let Some(given) = self.connect.credentials.as_ref().filter(|_| !mirror) {
             return Ok(Some(given.clone()));
         }
@@ -506,17 +520,17 @@ impl Registry {
 
     /// The error of a registry that denies something; `refused` is the user whose password it does not take.
     fn denied(&self, connection: &Connection, refused: Option<&str>, error: Error) -> Error {
-        let registry = &self.reference.registry;
+        let (login, registry) = (self.connect.program.login, &self.reference.registry);
         error.context(&self.reference).hint(match (&self.access, refused) {
             (_, Some(user)) => {
                 let host = &connection.endpoint.host;
                 format!(
-                    "{host} does not take the name or the password of user {user}: run rt login {registry}"
+                    "{host} does not take the name or the password of user {user}: run {login} {registry}"
                 )
             }
-            (Access::Pull, None) => format!("wrong name, or credentials needed: run rt login {registry}"),
+            (Access::Pull, None) => format!("wrong name, or credentials needed: run {login} {registry}"),
             (Access::Push { .. }, None) => {
-                format!("no right to push there, or credentials needed: run rt login {registry}")
+                format!("no right to push there, or credentials needed: run {login} {registry}")
             }
         })
     }

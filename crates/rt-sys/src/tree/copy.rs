@@ -1,4 +1,4 @@
-//! Copies of directory trees that may be hostile.
+//! Copies of directory trees.
 //!
 //! Nothing here grows with a tree but a list of its directories: no recursion, which would need stack for every level, and two
 //! directories open at a time. Sparse files stay sparse, since a file of a terabyte can be all holes.

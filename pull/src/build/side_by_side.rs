@@ -1,0 +1,163 @@
+//! Which stages a build needs, and those that do not need each other side by side.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Condvar, Mutex};
+
+use dockerfile::{Instruction, Kind, Mount};
+
+use super::{Builder, From, lock};
+use rt_sys::error::{Context, Error, Result};
+use rt_sys::{disk, ns};
+
+/// What a stage takes of others, as far as its file says it. What triggers of its base name is found when they run.
+#[derive(Default)]
+struct Needs {
+    stages: BTreeSet<usize>,
+    /// Names of images, and which instruction has them.
+    images: Vec<(usize, String)>,
+}
+
+/// The stages that a build needs, and for each those that it needs itself, however indirectly.
+struct Plan(BTreeMap<usize, BTreeSet<usize>>);
+
+impl Plan {
+    /// True where two stages do not need each other.
+    fn has_independent_stages(&self) -> bool {
+        let mut numbers = self.0.keys();
+        let mut below = BTreeSet::new();
+        // A stage needs only stages before it: in a row, each needs all of them.
+        numbers.any(|number| {
+            let in_row = below.iter().all(|earlier| self.0[number].contains(earlier));
+            below.insert(*number);
+            !in_row
+        })
+    }
+}
+
+/// How far the stages of a plan are.
+struct Progress {
+    waiting: BTreeSet<usize>,
+    built: BTreeSet<usize>,
+    has_failed: bool,
+}
+
+/// Builds what `target` needs with as many threads as there are processors, where there are stages that do not need each other. Else
+/// nothing is done here: a stage builds what it needs when it asks for it.
+pub(super) fn build(builder: &mut Builder, target: usize) -> Result<()> {
+    let mut images = Vec::new();
+    let plan = plan(builder, target, &mut images)?;
+    let workers = disk::affinity().min(plan.0.len());
+    if workers < 2 || !plan.has_independent_stages() {
+        return Ok(());
+    }
+    builder.has_prefixes = true;
+    // The bars of a pull and the lines of commands do not mix.
+    for (stage, at, image) in images {
+        let instruction = &builder.stages[stage][at];
+        builder.image(&image).map_err(|e| builder.failed(builder.at(instruction, e)))?;
+    }
+    let progress = Mutex::new(Progress {
+        waiting: plan.0.keys().copied().collect(),
+        built: BTreeSet::new(),
+        has_failed: false,
+    });
+    let changed = Condvar::new();
+    let builder = &*builder;
+    let work = || worker(builder, &plan, &progress, &changed);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (1..workers)
+            .map_while(|_| std::thread::Builder::new().name("stage".into()).spawn_scoped(scope, work).ok())
+            .collect();
+        // Without any more threads this one builds all.
+        let mut done = work();
+        for thread in threads {
+            let ended = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            done = done.and(ended);
+        }
+        done
+    })
+}
+
+/// Builds one stage after the other, of those that wait for nothing.
+fn worker(builder: &Builder, plan: &Plan, progress: &Mutex<Progress>, changed: &Condvar) -> Result<()> {
+    // An overlay is mounted from a working directory of its own.
+    let prepared = ns::own_directory().context(|| "give a thread a working directory of its own");
+    let mut result = prepared.map_err(|e| builder.failed(e));
+    let mut now = lock(progress);
+    loop {
+        now.has_failed |= result.is_err();
+        if now.has_failed || now.waiting.is_empty() {
+            changed.notify_all();
+            return result;
+        }
+        let ready = now.waiting.iter().copied().find(|stage| plan.0[stage].is_subset(&now.built));
+        let Some(stage) = ready else {
+            now = changed.wait(now).unwrap_or_else(|e| e.into_inner());
+            continue;
+        };
+        now.waiting.remove(&stage);
+        drop(now);
+        result = builder.stage(stage).map(drop);
+        now = lock(progress);
+        if result.is_ok() {
+            now.built.insert(stage);
+            changed.notify_all();
+        }
+    }
+}
+
+/// What `target` needs; the images that it needs come to `images`, with the stage and the instruction.
+fn plan(builder: &Builder, target: usize, images: &mut Vec<(usize, usize, String)>) -> Result<Plan> {
+    let mut direct = BTreeMap::new();
+    let mut left = vec![target];
+    while let Some(stage) = left.pop() {
+        if direct.contains_key(&stage) {
+            continue;
+        }
+        let needs = needs(builder, stage);
+        left.extend(&needs.stages);
+        images.extend(needs.images.into_iter().map(|(at, image)| (stage, at, image)));
+        direct.insert(stage, needs.stages);
+    }
+    images.sort();
+    let mut all: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+    // In their order, so that what a stage needs is known before it.
+    for (stage, needed) in direct {
+        let indirect: BTreeSet<usize> = needed.iter().flat_map(|other| all[other].clone()).collect();
+        all.insert(stage, needed.union(&indirect).copied().collect());
+    }
+    Ok(Plan(all))
+}
+
+/// What is wrong with a stage is said when it is built.
+fn needs(builder: &Builder, number: usize) -> Needs {
+    let mut needs = Needs::default();
+    for (at, instruction) in builder.stages[number].iter().enumerate() {
+        for from in sources(builder, number, instruction) {
+            match from {
+                From::Stage(stage) => drop(needs.stages.insert(stage)),
+                From::Image(image) => needs.images.push((at, image)),
+                From::Scratch | From::Files(_) => {}
+            }
+        }
+    }
+    needs
+}
+
+/// What an instruction takes files from.
+fn sources(builder: &Builder, number: usize, instruction: &Instruction) -> Vec<From> {
+    let named: Vec<Result<From>> = match &instruction.kind {
+        Kind::From { .. } => vec![builder.base(number, instruction)],
+        Kind::Copy(_) => {
+            instruction.flag("from").map(|from| builder.named_source(from, number)).into_iter().collect()
+        }
+        Kind::Run(_) => {
+            let mounts =
+                instruction.values("mount").map(|text| Mount::parse(text, &|word| Ok(word.to_owned())));
+            let from = mounts.filter_map(|mount| mount.ok()?.from);
+            from.map(|from| builder.named_source(&from, number)).collect()
+        }
+        _ => Vec::new(),
+    };
+    named.into_iter().filter_map(Result::<From, Error>::ok).collect()
+}
