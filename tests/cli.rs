@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, unreachable_pub)]
 
 use rt_cli::habits::{HABITS, Hint, OPERAND_EXTRA, OPERAND_MISSING};
+use rt_manual::Kind;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -327,11 +328,15 @@ fn pull_is_a_program_of_its_own() {
     assert_eq!(call(&alone.0).status.code(), Some(3));
 }
 
+/// What `rt-manual` writes, and its word for it.
+const KINDS: [(Kind, &str); 4] =
+    [(Kind::Man, "man"), (Kind::Bash, "bash"), (Kind::Zsh, "zsh"), (Kind::Fish, "fish")];
+
 /// A directory with the man pages and completions.
 fn generated(name: &str) -> Dir {
     let dir = Dir::new(name);
-    for kind in ["man", "bash", "zsh", "fish"] {
-        assert!(rt(&["generate", kind, &dir.path("")]).status.success(), "{kind}");
+    for (kind, _) in KINDS {
+        rt_manual::write(kind, &dir.0).unwrap();
     }
     dir
 }
@@ -710,7 +715,7 @@ fn variables_read(path: &Path, names: &mut BTreeSet<String>) {
 #[test]
 fn the_man_page_names_every_variable_and_state_directory() {
     let dir = Dir::new("environment");
-    assert!(rt(&["generate", "man", &dir.path("")]).status.success());
+    rt_manual::write(Kind::Man, &dir.0).unwrap();
     let page = fs::read_to_string(dir.0.join("man1/rt.1")).unwrap().replace("\\-", "-");
     let (_, page) = page.split_once("\n.SH ENVIRONMENT\n").unwrap();
     let (environment, files) = page.split_once("\n.SH FILES\n").unwrap();
@@ -789,8 +794,16 @@ fn what_is_built_is_installed_and_removed_without_cargo() {
     assert!(unpack.unwrap().success() && tar.wait().unwrap().success());
     fs::create_dir(dir.0.join("build")).unwrap();
     fs::copy(env!("CARGO_BIN_EXE_rt"), dir.0.join("build/rt")).unwrap();
-    for name in ["rt-pull", "rt-image", "rt-hook-gpu", "rt-hook-mpi", "rt-hook-rdma"] {
-        fs::write(dir.0.join("build").join(name), "#!/bin/sh\n").unwrap();
+    // Each directory of what `rt-manual` would write.
+    let manual = Dir::new("manual");
+    for (kind, word) in KINDS {
+        fs::create_dir(manual.0.join(word)).unwrap();
+        rt_manual::write(kind, &manual.0.join(word)).unwrap();
+    }
+    let copies = format!("#!/bin/sh\ncp -r '{}'/\"$1\"/. \"$2\"\n", manual.0.display());
+    for name in ["rt-pull", "rt-image", "rt-hook-gpu", "rt-hook-mpi", "rt-hook-rdma", "rt-manual"] {
+        let text = if name == "rt-manual" { &copies } else { "#!/bin/sh\n" };
+        fs::write(dir.0.join("build").join(name), text).unwrap();
         let mode = fs::Permissions::from_mode(0o755);
         fs::set_permissions(dir.0.join("build").join(name), mode).unwrap();
     }

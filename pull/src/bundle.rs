@@ -30,7 +30,7 @@ pub(crate) struct Publish {
     pub shared: bool,
     /// A bundle that is there is replaced.
     pub replace: bool,
-    /// It is on the disk when it appears.
+    /// The bundle is on the disk when it appears.
     pub sync: bool,
 }
 
@@ -157,7 +157,7 @@ impl PulledImage {
     /// What the config of `bundle` says.
     ///
     /// # Errors
-    /// It is no pulled one, or somebody else can make it say anything.
+    /// The bundle is none that a pull has made, or somebody else can change what it says.
     pub(crate) fn of_bundle(bundle: &Path) -> Result<PulledImage> {
         let dir = disk::open_root(bundle)?;
         let (parent, name) = draft::place(bundle)?;
@@ -165,7 +165,7 @@ impl PulledImage {
         draft::sweep_beside(parent.as_fd(), &name);
         PulledImage::check_ours(&dir, bundle)?;
         let text = match disk::read_if_there(dir.as_fd(), CONFIG, CONFIG_LIMIT) {
-            // It is no regular file, or too long.
+            // An error without errno, or ELOOP: the config is no regular file, or too long.
             Err(e) if e.errno().is_none() || e.is(libc::ELOOP) => None,
             read => read.context(|| bundle.display().to_string())?,
         };

@@ -36,9 +36,9 @@ const RUBBISH: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Which remains of dead processes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sweep {
-    /// Those of which the next pull is no longer likely to make use.
+    /// Remains that are so old that no pull is likely to go on with them.
     Old,
-    /// All on which nobody works.
+    /// All remains on which nobody works.
     All,
 }
 
@@ -245,7 +245,7 @@ impl Cache {
                 let size = disk::length(file)?;
                 if self.find(digest, Some(size)).is_none() {
                     return match disk::rename(from, from_name, to, to_name) {
-                        // It is another user's, or has something mounted on it (EBUSY). This blob is for this call alone then.
+                        // The blob is another user's, or has something mounted on it (EBUSY). This blob is for this call alone then.
                         Err(e) if [libc::EPERM, libc::EACCES, libc::EBUSY].iter().any(|no| e.is(*no)) => {
                             log::warn!(
                                 "blob {digest} is not kept: another user has taken its name in the cache"

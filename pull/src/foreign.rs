@@ -26,7 +26,7 @@ pub(crate) fn config(path: &Path) -> Result<Value> {
     let its_link = rustix::io::dup(its_link).context(|| "dup")?;
     let mut command = Command::new(&program);
     command.arg("config").args([&image, &its_link].map(|fd| fd.as_raw_fd().to_string()));
-    // No owner is asked for, and the config is.
+    // "-" stands for the owner, of which nothing is needed here.
     command.args(["-", "config"]).arg(path).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().context(|| format!("execute {}", program.display()))?;
     drop((image, its_link));
@@ -34,12 +34,12 @@ pub(crate) fn config(path: &Path) -> Result<Value> {
     let read = link.read_to_end(&mut answer);
     child.wait().context(|| format!("wait for {}", program.display()))?;
     read.context(|| format!("read the answer of {}", program.display()))?;
-    let text = said(&answer).map_err(|e| e.context(shown()))?;
+    let text = text_of(&answer).map_err(|e| e.context(shown()))?;
     serde_json::from_slice(text).map_err(|e| err!("{}: its config: {e}", shown()))
 }
 
 /// The text of an answer: behind an errno and the length.
-fn said(answer: &[u8]) -> Result<&[u8]> {
+fn text_of(answer: &[u8]) -> Result<&[u8]> {
     let cut = || err!("rt-image ended without an answer");
     let (errno, rest) = answer.split_first_chunk::<4>().ok_or_else(cut)?;
     let (length, text) = rest.split_first_chunk::<4>().ok_or_else(cut)?;
@@ -62,15 +62,15 @@ mod tests {
         let answer = |errno: i32, text: &[u8]| {
             [&errno.to_le_bytes()[..], &(text.len() as u32).to_le_bytes(), text].concat()
         };
-        assert_eq!(said(&answer(0, b"{}")).unwrap(), b"{}");
-        let error = said(&answer(libc::EIO, b"read x: input/output error")).unwrap_err();
+        assert_eq!(text_of(&answer(0, b"{}")).unwrap(), b"{}");
+        let error = text_of(&answer(libc::EIO, b"read x: input/output error")).unwrap_err();
         assert_eq!(
             (error.errno(), error.to_string().as_str()),
             (Some(libc::EIO), "read x: input/output error")
         );
-        assert_eq!(said(&answer(-1, b"no image")).unwrap_err().errno(), None);
+        assert_eq!(text_of(&answer(-1, b"no image")).unwrap_err().errno(), None);
         for cut in 0..9 {
-            assert!(said(&answer(0, b"{}")[..cut]).is_err(), "{cut}");
+            assert!(text_of(&answer(0, b"{}")[..cut]).is_err(), "{cut}");
         }
     }
 }

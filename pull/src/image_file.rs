@@ -52,7 +52,7 @@ const CONFIG_LIMIT: usize = 64 << 20;
 pub(crate) struct Form {
     /// How it is compressed.
     pub compression: Compression,
-    /// It is to be a program.
+    /// The file is to be a program.
     pub runs: bool,
 }
 
@@ -402,10 +402,10 @@ fn exists(target: &Path) -> Result<bool> {
 /// The image that a pull has written into the file at `target`.
 ///
 /// # Errors
-/// It is no such file, or somebody else can make it say anything.
+/// The file is none that a pull has written, or somebody else can change what it says.
 fn pulled(target: &Path) -> Result<PulledImage> {
     let file = match disk::open_named(target) {
-        // It is no regular file.
+        // An error without errno: something else than a regular file.
         Err(e) if e.errno().is_none() => None,
         opened => Some(opened?),
     };
@@ -421,7 +421,7 @@ fn pulled(target: &Path) -> Result<PulledImage> {
         Err(e) if matches!(e.kind(), squashfs::Kind::Io(_)) => {
             return Err(Error::from_parts(format!("{}: {e}", shown()), Some(e.errno())));
         }
-        // It is damaged.
+        // A damaged squashfs has no config that could be trusted.
         Err(_) => None,
         Ok(text) => text,
     };
@@ -447,7 +447,7 @@ fn file_in(image: &Filesystem<FilePart>, path: &[&str]) -> squashfs::Result<Opti
 /// What is at `target`, which is to be replaced; none where nothing is.
 ///
 /// # Errors
-/// It is not to be replaced, or is no image file.
+/// The file is not to be replaced, or is no image file.
 fn replaceable(target: &Path, replace: bool) -> Result<Option<OwnedFd>> {
     let (parent, name) = draft::place(target)?;
     if disk::mode_at(parent.as_fd(), &name)?.is_none() {

@@ -25,7 +25,7 @@ use rt_sys::{disk, fd};
 
 /// How often leases are renewed.
 const RENEW: Duration = Duration::from_secs(4);
-/// After so long it is said for whom a process waits.
+/// After this time of waiting, the log says for whom a process waits.
 const SILENT_WAIT: Duration = Duration::from_secs(2);
 
 /// A held lease; dropping it gives it back.
@@ -33,9 +33,9 @@ const SILENT_WAIT: Duration = Duration::from_secs(2);
 pub(crate) struct Lease {
     dir: Arc<OwnedFd>,
     name: String,
-    /// What it says: whose it is, and that it is no other one of its name.
+    /// The text of its file: whose the lease is, and a random line that tells two leases of one name apart.
     text: String,
-    /// Of a lease that was won.
+    /// What keeps the lease fresh once it was won.
     renewal: Option<Renewal>,
 }
 
@@ -64,7 +64,7 @@ struct Renewed {
 }
 
 impl Renewal {
-    /// Begins to.
+    /// Starts the thread that touches the name.
     ///
     /// # Errors
     /// The thread that renews cannot be started.
@@ -99,7 +99,8 @@ pub(crate) struct Wanted<'a> {
     holder: Option<Holder>,
     began: Instant,
     pause: Duration,
-    said: bool,
+    /// The log has said for whom this process waits.
+    announced: bool,
 }
 
 impl<'a> Wanted<'a> {
@@ -113,7 +114,7 @@ impl<'a> Wanted<'a> {
             holder: None,
             began: Instant::now(),
             pause: Duration::from_millis(20),
-            said: false,
+            announced: false,
         }
     }
 
@@ -135,13 +136,13 @@ impl<'a> Wanted<'a> {
             }
         }
         let draft = format!("{}.draft-{}", self.name, rt_sys::unique::name());
-        let made = self.take_over(&known, &draft, &me);
+        let made = self.make_lease(&known, &draft, &me);
         let _ = disk::unlink(here, draft.as_bytes());
         made
     }
 
     /// Makes the lease with the next number, unless one of those that are `known` counts.
-    fn take_over(&mut self, known: &[(u32, String)], draft: &str, me: &Holder) -> Result<Option<Lease>> {
+    fn make_lease(&mut self, known: &[(u32, String)], draft: &str, me: &Holder) -> Result<Option<Lease>> {
         let (here, name) = (self.dir.as_fd(), self.name);
         // The last line tells two leases of one process apart.
         let text = format!("{}{}\n", me.text(), rt_sys::unique::name());
@@ -193,8 +194,8 @@ impl<'a> Wanted<'a> {
     /// # Errors
     /// This process was asked to stop.
     pub(crate) fn wait(&mut self, interrupt: &Interrupt) -> Result<()> {
-        if !self.said && self.began.elapsed() >= SILENT_WAIT {
-            self.said = true;
+        if !self.announced && self.began.elapsed() >= SILENT_WAIT {
+            self.announced = true;
             match &self.holder {
                 Some(holder) => log::info!("{}: waiting for {holder}, which works on it", self.shown),
                 None => log::info!("{}: waiting for somebody who works on it", self.shown),
@@ -226,7 +227,7 @@ impl Watch {
         let seen = self.0.get(file).filter(|(before, _)| *before == modified);
         let until = match (now.checked_sub(modified), seen) {
             (Some(age), _) => Instant::now() + STALE.saturating_sub(age),
-            // Of a time to come: it is old once it has not changed for long before this process's eyes.
+            // The file server's clock may be ahead of it. Such a lease is old once this process has watched it for long.
             (None, Some((_, until))) => *until,
             (None, None) => Instant::now() + STALE,
         };
@@ -247,7 +248,7 @@ impl Found {
     /// What is in the lease `file`; none where there is none any more, or its holder is dead.
     ///
     /// # Errors
-    /// It is not known whether somebody has it.
+    /// The kernel does not say whether the lease's holder lives.
     fn living(dir: BorrowedFd, file: &str, me: &Holder) -> Result<Option<Found>> {
         // The file is opened before it is asked for its time: then an NFS client asks the server (close-to-open consistency,
         // nfs(5)), and does not answer from its cache.
@@ -328,7 +329,7 @@ impl Moment<'_> {
             let Ok(file) = String::from_utf8(file) else { continue };
             if [".lease.", ".draft-"].iter().any(|part| file.contains(part)) && !self.counts(&file)? {
                 match disk::unlink(self.dir, file.as_bytes()) {
-                    // It is another user's. EBUSY: who has mounted something on it.
+                    // A lease of another user stays. EBUSY: somebody has mounted something on it.
                     Err(e) if [libc::EPERM, libc::EACCES, libc::EBUSY].iter().any(|no| e.is(*no)) => {}
                     unlinked => unlinked?,
                 }
@@ -490,7 +491,7 @@ mod tests {
         assert!(!watch.counts_still("x", at(100)));
         assert!(watch.counts_still("x", at(101)), "it was renewed");
         assert!(!watch.counts_still("x", at(99)), "a clock was set back");
-        // Of a time to come: it is old once it has been watched for long.
+        // A time to come: the lease is old once it has been watched for long.
         assert!(watch.counts("y", at(500), at(100)) && watch.counts_still("y", at(500)));
         watch.0.insert("y".into(), (at(500), Instant::now()));
         assert!(!watch.counts_still("y", at(500)) && !watch.counts("y", at(500), at(100)));

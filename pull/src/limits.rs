@@ -24,7 +24,7 @@ const PER_LAYER: u64 = 12 << 20;
 const AHEAD: usize = 8 << 20;
 
 impl Limits {
-    /// Reads the affinity and the cgroup; `connections` is the user's wish.
+    /// Reads the affinity and the cgroup; `connections` is what the user or the site configures.
     pub(crate) fn of_this_job(connections: Option<usize>) -> Limits {
         let memory = cgroup_memory(
             &fs::read_to_string("/proc/self/cgroup").unwrap_or_default(),

@@ -29,7 +29,7 @@ pub(crate) struct Descriptor {
     pub digest: Digest,
     /// How long it is, in bytes.
     pub size: u64,
-    /// Of an index's entries: for which platform.
+    /// The platform, in an entry of an index.
     #[serde(default)]
     pub platform: Option<Platform>,
     /// Free text.

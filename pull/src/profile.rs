@@ -66,7 +66,7 @@ pub(crate) struct BundledImage<'a> {
 }
 
 impl<'a> BundledImage<'a> {
-    /// An image that was asked for by `name`.
+    /// The image that the user called `name`.
     pub(crate) fn of(image: &'a Image, name: &'a str) -> BundledImage<'a> {
         let Image { digest, resolved, manifest, config, .. } = image;
         BundledImage { name, digest, resolved, manifest, config }
@@ -255,7 +255,7 @@ pub(crate) fn host_files_record(root: &OwnedFd) -> Result<Vec<u8>> {
         let Some((dir, name)) = path.trim_start_matches('/').rsplit_once('/') else { continue };
         let Some(dir) = disk::open_if_dir(root.as_fd(), dir.as_bytes())? else { continue };
         let file = match disk::open_if_file(dir.as_fd(), name.as_bytes()) {
-            // It is not there, or is of a mode with which it can be read by nobody.
+            // The file is not there, or nobody may read it.
             Err(e) if e.is(libc::ENOENT) || e.is(libc::EACCES) => None,
             opened => opened.context(|| format!("the image's {path}"))?,
         };

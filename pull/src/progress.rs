@@ -204,10 +204,10 @@ fn draw(width: usize, blobs: &[Arc<Blob>], drawing: &Drawing, pace: &mut Pace) -
 /// A bar with numbers, and `behind` behind it where there is room.
 fn row(width: usize, label: &str, have: u64, all: u64, behind: &str) -> String {
     let numbers = format!("{:>9} / {:>9}", size(have), size(all));
-    let room = width.saturating_sub(label.len() + numbers.len() + 5);
-    let (bar, behind) = match room.checked_sub(behind.len()) {
+    let free = width.saturating_sub(label.len() + numbers.len() + 5);
+    let (bar, behind) = match free.checked_sub(behind.len()) {
         Some(bar) if bar >= 8 => (bar.min(60), behind),
-        _ => (room.min(60), ""),
+        _ => (free.min(60), ""),
     };
     let filled = if all == 0 { bar } else { (have as f64 / all as f64 * bar as f64) as usize };
     let filled = filled.min(bar);

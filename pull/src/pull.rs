@@ -26,7 +26,7 @@ use rt_spec::rootless::UserMap;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::{disk, err};
 
-/// What the user asked for.
+/// The options of a pull.
 pub(crate) struct PullOptions {
     /// The image's name as it was given.
     pub image: String,
@@ -87,7 +87,7 @@ pub(crate) fn run(options: &PullOptions) -> Result<Summary> {
     interruptible(&options.cache, |interrupt| run_watched(options, interrupt))
 }
 
-/// The same for who heeds Ctrl-C already.
+/// Pulls, for a caller that has caught Ctrl-C already.
 pub(crate) fn run_watched(options: &PullOptions, interrupt: &Interrupt) -> Result<Summary> {
     match options.image_file {
         None => pull(options, interrupt),
@@ -129,7 +129,7 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    /// That of an image which was there.
+    /// The summary for an image that was there already.
     pub(crate) fn unchanged(digest: String, phases: Phases) -> Summary {
         Summary {
             digest,
@@ -350,10 +350,10 @@ pub(super) fn layers<T: LayerTarget>(
     let mut unique: Vec<usize> = order_of_work.clone();
     unique.retain(|&at| blobs.iter().position(|blob| Arc::ptr_eq(blob, &blobs[at])) == Some(at));
 
-    let failures: Mutex<Vec<(Task, Error)>> = Mutex::default();
-    let fail = |task, e: Error| {
+    let failures: Mutex<Vec<(Stage, Error)>> = Mutex::default();
+    let fail = |stage, e: Error| {
         interrupt.stop();
-        failures.lock().unwrap_or_else(|e| e.into_inner()).push((task, e));
+        failures.lock().unwrap_or_else(|e| e.into_inner()).push((stage, e));
     };
     let fetched = Mutex::new(0u64);
     let deferred = Mutex::new(Vec::new());
@@ -374,14 +374,14 @@ pub(super) fn layers<T: LayerTarget>(
                     }
                     blob.finish(result.as_ref().map(drop).map_err(Error::clone));
                     if let Err(e) = result {
-                        fail(Task::Obtain, e);
+                        fail(Stage::Obtain, e);
                     }
                 }
             };
             match thread("fetch").spawn_scoped(scope, fetch).context(|| "start a thread") {
                 Ok(thread) => threads.push(thread),
                 Err(e) => {
-                    fail(Task::Obtain, e);
+                    fail(Stage::Obtain, e);
                     break;
                 }
             }
@@ -404,7 +404,7 @@ pub(super) fn layers<T: LayerTarget>(
                         }
                         Err(e) => {
                             let layer = format!("layer {} ({})", number, blobs[at].digest.short());
-                            fail(Task::Unpack, options.of_layer(e.context(layer), context.counts));
+                            fail(Stage::Unpack, options.of_layer(e.context(layer), context.counts));
                         }
                     }
                 }
@@ -412,7 +412,7 @@ pub(super) fn layers<T: LayerTarget>(
             match thread("unpack").spawn_scoped(scope, unpack).context(|| "start a thread") {
                 Ok(thread) => threads.push(thread),
                 Err(e) => {
-                    fail(Task::Unpack, e);
+                    fail(Stage::Unpack, e);
                     break;
                 }
             }
@@ -433,9 +433,9 @@ pub(super) fn layers<T: LayerTarget>(
     Ok(fetched.into_inner().unwrap_or_else(|e| e.into_inner()))
 }
 
-/// What a thread was doing when it failed.
+/// The stage of the pull in which a thread failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Task {
+enum Stage {
     /// It obtained a blob.
     Obtain,
     /// It unpacked a layer.
@@ -444,14 +444,14 @@ enum Task {
 
 /// The failure to show: that of a blob before that of what its bytes did, since the readers of a blob fail with it.
 /// "interrupted" only where there is nothing else.
-fn cause(failures: Vec<(Task, Error)>) -> Option<Error> {
-    failures.into_iter().min_by_key(|(task, e)| (is_interrupted(e), *task)).map(
-        |(_, e)| match is_interrupted(&e) {
+fn cause(failures: Vec<(Stage, Error)>) -> Option<Error> {
+    failures.into_iter().min_by_key(|(stage, e)| (is_interrupted(e), *stage)).map(|(_, e)| {
+        match is_interrupted(&e) {
             // The layer in which it happened to be noticed says nothing.
             true => interrupted(),
             false => e,
-        },
-    )
+        }
+    })
 }
 
 /// How long the steps took.
@@ -461,7 +461,7 @@ pub(crate) struct Phases {
 }
 
 impl Phases {
-    /// Begins the first step.
+    /// Starts the clock of the first step.
     pub(crate) fn start() -> Phases {
         Phases { since: Instant::now(), ended: Vec::new() }
     }
@@ -480,16 +480,16 @@ mod tests {
 
     #[test]
     fn the_cause_is_shown() {
-        let layer = |e: Error| (Task::Unpack, e.context("layer 1"));
+        let layer = |e: Error| (Stage::Unpack, e.context("layer 1"));
         let lost = || err!("connection lost");
-        let shown = |failures: Vec<(Task, Error)>| cause(failures).map(|e| (e.kind(), e.to_string()));
+        let shown = |failures: Vec<(Stage, Error)>| cause(failures).map(|e| (e.kind(), e.to_string()));
         let other = |text: &str| Some((Kind::Other, text.to_owned()));
         assert_eq!(shown(vec![]), None);
         // A reader of a blob fails with its error, and other layers are asked to stop.
-        let failures = vec![layer(interrupted()), layer(lost()), (Task::Obtain, lost())];
+        let failures = vec![layer(interrupted()), layer(lost()), (Stage::Obtain, lost())];
         assert_eq!(shown(failures), other("connection lost"));
-        assert_eq!(shown(vec![(Task::Obtain, interrupted()), layer(err!("tar"))]), other("layer 1: tar"));
-        let signal = shown(vec![layer(interrupted()), (Task::Obtain, interrupted())]);
+        assert_eq!(shown(vec![(Stage::Obtain, interrupted()), layer(err!("tar"))]), other("layer 1: tar"));
+        let signal = shown(vec![layer(interrupted()), (Stage::Obtain, interrupted())]);
         assert_eq!(signal, Some((Kind::Interrupted, "interrupted".to_owned())));
         // Not everything that calls itself so is.
         assert_eq!(shown(vec![layer(err!("interrupted"))]), other("layer 1: interrupted"));

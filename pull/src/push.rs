@@ -58,7 +58,7 @@ impl PushSource {
     }
 }
 
-/// What the user asked for.
+/// The options of a push.
 pub(crate) struct PushOptions {
     /// What is pushed.
     pub source: PushSource,

@@ -28,7 +28,7 @@ pub(crate) enum Source {
     OciArchive {
         /// The file.
         path: PathBuf,
-        /// As above.
+        /// The tag or digest, where the layout has several images.
         select: Option<String>,
     },
     /// `docker-archive:FILE[:NAME:TAG]`, what `docker save` writes.

@@ -52,7 +52,7 @@ enum Origin {
 pub(crate) enum StoreFormat {
     /// The image-spec's layout: blobs by digest.
     Oci,
-    /// That of `docker save`: plain layers by file name.
+    /// The archive of `docker save`: plain layers by file name.
     Docker,
 }
 

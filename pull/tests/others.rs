@@ -289,6 +289,14 @@ fn links_of_others_choose_no_registries_for_root() {
     };
     let output = pull(theirs.join("config"), "own");
     assert!(output.status.success(), "root's own link: {output:?}");
+    // A file of another user's in a directory of one's own, and one that others can write.
+    let conf = open.join("containers/registries.conf");
+    for (owner, mode) in [(OTHER, 0o644), (0, 0o666)] {
+        chown(&conf, Some(owner), Some(owner)).unwrap();
+        fs::set_permissions(&conf, Permissions::from_mode(mode)).unwrap();
+        assert!(!pull(theirs.join("config"), "strangers").status.success());
+    }
+    fs::set_permissions(&conf, Permissions::from_mode(0o644)).unwrap();
     chown(&theirs, Some(OTHER), Some(OTHER)).unwrap();
     assert!(!pull(theirs.join("config"), "theirs").status.success(), "another user has chosen a mirror");
     chown(&theirs, Some(0), Some(0)).unwrap();

@@ -584,10 +584,17 @@ fn credential_helpers_are_asked() {
         let path = program(&place, "docker-credential-test", &answer("wrong"));
         let refused = pull_with(&place, &[("PATH", &path)], &["--no-cache", &server.name(), "b"]);
         assert!(String::from_utf8_lossy(&refused.stderr).contains("rt login"), "{key}: {refused:?}");
-        program(&place, "docker-credential-test", &answer("secret"));
+        let umask = place.join("umask");
+        program(
+            &place,
+            "docker-credential-test",
+            &format!("umask >{}\n{}", umask.display(), answer("secret")),
+        );
         let output = pull_with(&place, &[("PATH", &path)], &["--force", &server.name(), "b"]);
         assert!(output.status.success(), "{key}: {output:?}");
         is_right(&place);
+        let own = std::process::Command::new("sh").args(["-c", "umask"]).output().unwrap().stdout;
+        assert_eq!(std::fs::read(umask).unwrap(), own, "what a helper writes is not open to everybody");
     }
     // One that is not installed is named.
     let output = pull_with(&place, &[], &["--no-cache", &server.name(), "c"]);

@@ -11,7 +11,6 @@ mod doctor;
 mod events;
 mod exec;
 mod features;
-mod generate;
 mod image;
 mod kill;
 mod list;
@@ -44,7 +43,8 @@ use rt_sys::{bail, fd, log};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-static PROGRAM: Program = Program {
+/// The commands and flags of `rt`.
+pub static PROGRAM: Program = Program {
     summary: "run OCI containers without root, with one user id, and without touching a cgroup",
     commands: table::COMMANDS,
     version: || rt_cli::version(OCI_VERSION),

@@ -731,15 +731,6 @@ The program has the job's environment, without what belongs to the host (see rt(
     Command { run: companion::execute, ..rt_cli::image::LOGOUT },
     Command { run: companion::execute, ..rt_cli::image::CACHE },
     Command { run: mount::run, ..rt_cli::image::MOUNT },
-    Command {
-        name: "generate",
-        summary: "write the man pages or a shell's completions into a directory",
-        usage: &["man|bash|zsh|fish DIR"],
-        operands: 2..=2,
-        hidden: true,
-        run: generate::run,
-        ..ONE_ID
-    },
 ];
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! removes it. What a runtime that was killed has left, the next one removes.
 
 use super::persistent::{open_own, own_directory, remove_layer};
+use rt_image_store::word;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::rootfs::{is_in_memory, name_of_overlay_stranger};
 use rt_sys::{caller, err, look, process};
@@ -115,6 +116,10 @@ fn holds_layers(place: &Path) -> Result<Option<&'static str>> {
         return Ok(Some(name));
     }
     let may = process::may_access(&dir, libc::W_OK | libc::X_OK)?;
+    // Anything of the caller's can be given the name of his layers there, and what is left over is removed.
+    if word::changeable_by_others(place)?.is_some() {
+        return Ok(Some("a place where others can rename"));
+    }
     Ok(match (is_in_memory(&dir)?, may) {
         (true, _) => Some("memory"),
         (_, false) => Some("closed to the caller"),

@@ -17,7 +17,7 @@ tests! {
     BOTH {
         what_the_config_says, layers_and_history, nothing_is_done_twice, what_changes_is_done_again, stages_that_are_needed,
         base_images, copies_follow_the_rules, archives_are_unpacked, holes_stay_holes, heredocs, users_and_directories, a_command_that_fails, mount_points_are_in_no_layer,
-        what_is_not_there_is_refused, links_lead_nowhere, ctrl_c_leaves_the_cache, a_killed_build_leaves_no_command, mounts_of_run, mounts_stay_as_they_were, mounts_of_images_of_somebody_else, archives_are_what_their_key_says, no_hooks_in_builds, secrets_stay_secret,
+        what_is_not_there_is_refused, destinations_over_links, links_lead_nowhere, ctrl_c_leaves_the_cache, a_killed_build_leaves_no_command, mounts_of_run, mounts_stay_as_they_were, mounts_of_images_of_somebody_else, archives_are_what_their_key_says, no_hooks_in_builds, secrets_stay_secret,
         layers_are_pruned, places_for_builds, outputs_of_every_kind, outputs_follow_the_umask, triggers_run_once,
     }
     USER { places_of_somebody_else, bases_of_somebody_else }
@@ -86,7 +86,7 @@ pub fn said(out: &Out) -> Vec<Value> {
 }
 
 /// How many instructions of a build came from the cache, and how many did not.
-fn cached(out: &Out) -> (usize, usize) {
+pub fn cached(out: &Out) -> (usize, usize) {
     let steps = out.stderr.lines().filter(|line| line.starts_with('['));
     let (hit, miss): (Vec<_>, Vec<_>) = steps.partition(|line| line.ends_with(": cached"));
     (hit.len(), miss.len())
@@ -604,6 +604,27 @@ fn what_is_not_there_is_refused(ctx: &Ctx) {
     fs::remove_file(ctx.path("context/Containerfile")).unwrap();
     rt(ctx, &["build", "context"]).fails(&["neither a Containerfile nor a Dockerfile"]);
     rt(ctx, &["build", "-f", "gone", "context"]).fails(&["gone"]);
+}
+
+/// What a destination names, over links of the image.
+fn destinations_over_links(ctx: &Ctx) {
+    context(ctx);
+    put(ctx, "file", "text");
+    let links = [
+        "symlink made /relative",
+        "symlink /deep/er /absolute",
+        "symlink loop /loop",
+        "mkdir /dir",
+        "symlink ../up /dir/link",
+    ];
+    let runs: String = links.map(|link| format!("RUN {link}\n")).concat();
+    let copies = "COPY file /relative/a/\nCOPY file /absolute/b/c\nCOPY file /none/../cleaned\nCOPY file /dir/link/d\nWORKDIR /w\nCOPY file .\n";
+    let out = built(ctx, &format!("{BASE}{runs}{copies}"), &["-t", "x"]);
+    for path in ["made/a/file", "deep/er/b/c", "cleaned", "up/d", "w/file"] {
+        assert_eq!(read(ctx, &out, path), "text");
+    }
+    assert!(!bundle(ctx, &out).join("rootfs/none").exists());
+    refused(build(ctx, &format!("{BASE}{runs}COPY file /loop/x\n"), &[]), &["line 9: COPY", "loop"]);
 }
 
 /// Neither the context nor an image leads to what is outside of it.

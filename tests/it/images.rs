@@ -466,6 +466,11 @@ fn programs_of_somebody_else_beside_rt(ctx: &Ctx) {
     mpi().fails(&["rt-hook-mpi"]);
     assert!(!marker.exists());
     give(ctx.caller.host_ids().0);
+    // A second name of a file that others may write.
+    fs::set_permissions(shared.join("rt-pull"), fs::Permissions::from_mode(0o775)).unwrap();
+    images().fails(&["rt-pull is not in PATH", "others can write it"]);
+    assert!(!marker.exists());
+    fs::set_permissions(shared.join("rt-pull"), fs::Permissions::from_mode(0o755)).unwrap();
     images().ok();
     assert!(marker.exists());
 }

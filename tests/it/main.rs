@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, unreachable_pub)]
 
 mod build;
+mod build_cache;
 mod build_contexts;
 mod build_stages;
 mod build_times;
@@ -94,6 +95,7 @@ fn tests() -> Vec<runner::Test> {
         seccomp::tests(),
         rootless::tests(),
         build::tests(),
+        build_cache::tests(),
         build_contexts::tests(),
         build_stages::tests(),
         build_times::tests(),

@@ -273,6 +273,14 @@ fn a_layer_on_disk_is_gone_too(ctx: &Ctx) {
         fs::create_dir(&theirs).unwrap();
         fs::set_permissions(&theirs, fs::Permissions::from_mode(0o777)).unwrap();
         run("--writable=disk").env("TMPDIR", &place).fails(&["rt-writable-", "nobody else"]);
+        // Where others rename, a directory of the caller's has been given the name.
+        fs::set_permissions(&theirs, fs::Permissions::from_mode(0o700)).unwrap();
+        let precious = theirs.join("results");
+        fs::create_dir(&precious).unwrap();
+        [&theirs, &precious].map(|dir| ctx.give(dir));
+        fs::set_permissions(&place, fs::Permissions::from_mode(0o777)).unwrap();
+        run("--writable=disk").env("TMPDIR", &place).run();
+        assert!(precious.exists());
     }
 }
 

@@ -43,7 +43,8 @@ pub fn record(file: BorrowedFd, owner: Owner) -> Result<()> {
     Ok(())
 }
 
-/// The same where it may be that no attributes are kept: false then. An empty file can stand for a device.
+/// Records that an open file or directory, which has no record, belongs to `owner`; with `device`, that the empty file stands for
+/// that device. False where its file system keeps no attributes of users.
 pub fn record_if_kept(file: BorrowedFd, owner: Owner, device: Option<Device>) -> Result<bool> {
     if owner == Owner::ROOT && device.is_none() {
         return Ok(true);

@@ -88,9 +88,9 @@ fn take_value(text: &str) -> (String, &str) {
 /// A token, and until when to use it.
 #[derive(Debug, Clone)]
 pub(crate) struct Token {
-    /// For the header.
+    /// The text that follows `Bearer ` in the header.
     pub text: String,
-    /// A little before it ends.
+    /// The time after which it is not used any more, a little before it ends.
     pub until: Instant,
 }
 

@@ -1,19 +1,19 @@
 //! Who the user is at a registry: docker's and podman's files, credential helpers, enroot's netrc.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use rustix::fs::OFlags;
 use serde_json::{Map, Value, json};
 
 use super::auth::{base64, unbase64};
+use super::own_file;
 use rt_sys::caller::{self, own_dir};
 use rt_sys::disk;
 use rt_sys::err;
-use rt_sys::error::{Context, Error, Result};
+use rt_sys::error::{Context, Result};
 use rt_sys::output;
 use rt_sys::unique;
 
@@ -42,7 +42,9 @@ impl Credentials {
 /// The files in which credentials are looked for; a value, so that tests can say where.
 #[derive(Debug, Clone, Default)]
 pub struct CredentialFiles {
-    /// Files in docker's format, the first that knows the registry wins.
+    /// Files in docker's format that the caller has named, whoever wrote them. They come first.
+    pub named: Vec<PathBuf>,
+    /// Files in docker's format that are the caller's or root's; the first that knows the registry wins.
     pub docker: Vec<PathBuf>,
     /// Files in netrc's format.
     pub netrc: Vec<PathBuf>,
@@ -56,7 +58,6 @@ impl CredentialFiles {
     pub fn from_environment() -> Result<CredentialFiles> {
         let (home, config) = (own_dir("HOME")?, caller::own_config_home()?);
         let mut docker = Vec::new();
-        docker.extend(caller::path("REGISTRY_AUTH_FILE"));
         match own_dir("XDG_RUNTIME_DIR")? {
             Some(dir) => docker.push(dir.join("containers/auth.json")),
             None => docker.push(format!("/run/containers/{}/auth.json", disk::caller().uid).into()),
@@ -67,6 +68,7 @@ impl CredentialFiles {
         );
         let enroot = caller::path("ENROOT_CONFIG_PATH").or(config.map(|dir| dir.join("enroot")));
         Ok(CredentialFiles {
+            named: caller::path("REGISTRY_AUTH_FILE").into_iter().collect(),
             docker,
             netrc: enroot.map(|dir| dir.join(".credentials")).into_iter().collect(),
         })
@@ -74,16 +76,18 @@ impl CredentialFiles {
 
     /// The credentials for `registry` and, where a file is that exact, `repository`.
     pub fn find(&self, registry: &str, repository: &str) -> Result<Option<Credentials>> {
-        for path in &self.docker {
-            let Some(file) = read_json(path)? else { continue };
+        let named = self.named.iter().map(|path| (path, own_file::read_any(path)));
+        let docker = self.docker.iter().map(|path| (path, own_file::read(path)));
+        for (path, text) in named.chain(docker) {
+            let Some(file) = parse_json(path, text?)? else { continue };
             let found = from_docker(&file, registry, repository);
             if let Some(found) = found.context(|| format!("credentials in {}", path.display()))? {
                 return Ok(Some(found));
             }
         }
         for path in &self.netrc {
-            let Some(text) = read_own(path)? else { continue };
-            if let Some(found) = from_netrc(&text, registry) {
+            let Some(text) = own_file::read(path)? else { continue };
+            if let Some(found) = from_netrc(&String::from_utf8_lossy(&text), registry) {
                 return Ok(Some(found));
             }
         }
@@ -92,51 +96,17 @@ impl CredentialFiles {
 
     /// The file that a login writes: the first named by the environment, else podman's lasting one.
     pub fn login_file(&self) -> Option<&Path> {
-        let named = std::env::var_os("REGISTRY_AUTH_FILE").is_some();
-        let at = if named { 0 } else { 1.min(self.docker.len().saturating_sub(1)) };
-        self.docker.get(at).map(PathBuf::as_path)
+        let lasting = || self.docker.get(1.min(self.docker.len().saturating_sub(1)));
+        self.named.first().or_else(lasting).map(PathBuf::as_path)
     }
 }
 
-/// The text of a file whose words are executed. One that others can have written is left out, with a warning: HOME may be
-/// that of another user.
-fn read_own(path: &Path) -> Result<Option<String>> {
-    let context = || format!("read {}", path.display());
-    // A fifo would be waited for.
-    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-    let opened = fs::File::options().read(true).custom_flags(flags.bits() as i32).open(path);
-    let Some(mut file) = if_callers(path, opened)? else { return Ok(None) };
-    if !file.metadata().context(context)?.is_file() {
-        return Ok(None);
-    }
-    if !disk::only_ours(&file)? {
-        log::warn!("{}: others than root and the caller can write it, and it is not read", path.display());
-        return Ok(None);
-    }
-    let mut text = String::new();
-    file.read_to_string(&mut text).context(context)?;
-    Ok(Some(text))
-}
-
-fn read_json(path: &Path) -> Result<Option<Value>> {
-    match if_callers(path, fs::read(path))? {
+fn parse_json(path: &Path, bytes: Option<Vec<u8>>) -> Result<Option<Value>> {
+    match bytes {
         Some(bytes) if !bytes.is_empty() => serde_json::from_slice(&bytes)
             .map(Some)
             .map_err(|e| err!("credentials in {}: {e}", path.display())),
         _ => Ok(None),
-    }
-}
-
-/// `None` where the file at `path` is not there, or not the caller's to read: after su(1), XDG_RUNTIME_DIR may be another
-/// user's.
-fn if_callers<T>(path: &Path, found: std::io::Result<T>) -> Result<Option<T>> {
-    match found.map_err(Error::from) {
-        Err(e) if e.is(libc::ENOENT) || e.is(libc::ENOTDIR) => Ok(None),
-        Err(e) if e.is(libc::EACCES) => {
-            log::warn!("{}: not this user's to read, and it is left out", path.display());
-            Ok(None)
-        }
-        found => found.map(Some).context(|| format!("read {}", path.display())),
     }
 }
 
@@ -210,6 +180,7 @@ fn ask_helper(helper: &str, server: &str) -> Result<Option<Credentials>> {
     let doing = || format!("run {program} get");
     let mut command = Command::new(&program);
     command.arg("get").stderr(Stdio::null());
+    disk::give_callers_umask(&mut command);
     // A helper that exits without reading says by its exit status whether that is an error.
     let (status, printed) = output::stdout_of(&mut command, Some(server.as_bytes())).context(doing)?;
     if !status.success() {
@@ -267,6 +238,7 @@ fn from_netrc(text: &str, registry: &str) -> Option<Credentials> {
         Some(command) => {
             let mut shell = Command::new("sh");
             shell.args(["-c", command]);
+            disk::give_callers_umask(&mut shell);
             let (_, printed) = output::stdout_of(&mut shell, None).ok()?;
             String::from_utf8(printed).ok()?.trim_end().to_owned()
         }
@@ -277,7 +249,7 @@ fn from_netrc(text: &str, registry: &str) -> Option<Credentials> {
 
 /// Adds (or with none removes) a registry in a file of docker's format; true if something changed.
 pub fn store(path: &Path, registry: &str, credentials: Option<&Credentials>) -> Result<bool> {
-    let mut file = read_json(path)?.unwrap_or_else(|| json!({}));
+    let mut file = parse_json(path, own_file::read_any(path)?)?.unwrap_or_else(|| json!({}));
     let root = file.as_object_mut().ok_or_else(|| err!("{}: not a JSON object", path.display()))?;
     let auths = root.entry("auths").or_insert_with(|| json!({}));
     let auths = auths.as_object_mut().ok_or_else(|| err!("{}: auths is not an object", path.display()))?;
@@ -357,7 +329,7 @@ mod tests {
     fn stored_found_and_removed() {
         let dir = std::env::temp_dir().join(format!("oci-registry-{}", unique::name()));
         let path = dir.join("sub/auth.json");
-        let places = CredentialFiles { docker: vec![path.clone()], netrc: Vec::new() };
+        let places = CredentialFiles { docker: vec![path.clone()], ..CredentialFiles::default() };
         store(&path, "r.example:5000", password("u", "p").as_ref()).unwrap();
         store(&path, "docker.io", password("h", "q").as_ref()).unwrap();
         assert_eq!(places.find("r.example:5000", "x").unwrap(), password("u", "p"));

@@ -8,6 +8,7 @@
 //! | `auth` | what a registry asks for before it answers |
 //! | `file` | a file of a web server that is no registry |
 //! | `http` | requests, redirects without credentials, patience, connections that end at an interrupt |
+//! | `own_file` | files of the user's configuration, and who can have written them |
 //! | `program` | what the program that uses the crate calls itself |
 //! | `registry` | manifests and blobs, fetched and sent |
 //!
@@ -21,6 +22,7 @@ pub mod file;
 #[doc(hidden)]
 pub mod fuzz;
 mod http;
+mod own_file;
 mod program;
 pub mod reference;
 pub mod registries_conf;

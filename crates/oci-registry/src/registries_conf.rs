@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use super::own_file;
 use super::reference::Reference;
 use rt_sys::caller::{self, own_dir};
 use rt_sys::error::{Context, Result};
@@ -77,6 +78,13 @@ pub struct Endpoint {
     pub mirror: bool,
 }
 
+/// The files of `registries.conf.d`, in their order.
+fn drop_ins(dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut all = look::entries(dir.join("registries.conf.d"))?;
+    all.retain(|path| path.extension().is_some_and(|e| e == "conf"));
+    Ok(all)
+}
+
 impl Registries {
     /// Reads what the user or else the system has, with its drop-in files.
     pub fn from_environment() -> Result<Registries> {
@@ -85,20 +93,19 @@ impl Registries {
         }
         let user = caller::own_config_home()?.map(|dir| dir.join("containers"));
         let mut all = Registries::default();
-        for dir in user.iter().map(PathBuf::as_path).chain([Path::new(SYSTEM)]) {
-            let main = dir.join("registries.conf");
-            if look::is_file(&main)? {
-                all = Registries::read(&main)?;
-                break;
+        let main = |dir: &Path| dir.join("registries.conf");
+        match user.as_deref().map(|dir| Registries::read_own(&main(dir))).transpose()?.flatten() {
+            Some(own) => all = own,
+            None if look::is_file(main(Path::new(SYSTEM)))? => {
+                all = Registries::read(&main(Path::new(SYSTEM)))?
             }
+            None => {}
         }
-        let drop_in = [Some(PathBuf::from(SYSTEM)), user];
-        for dir in drop_in.into_iter().flatten().map(|dir| dir.join("registries.conf.d")) {
-            for path in
-                look::entries(&dir)?.iter().filter(|path| path.extension().is_some_and(|e| e == "conf"))
-            {
-                all.add(Registries::read(path)?);
-            }
+        for path in drop_ins(Path::new(SYSTEM))? {
+            all.add(Registries::read(&path)?);
+        }
+        for path in user.as_deref().map_or(Ok(Vec::new()), drop_ins)? {
+            all.add(Registries::read_own(&path)?.unwrap_or_default());
         }
         Ok(all)
     }
@@ -106,6 +113,13 @@ impl Registries {
     fn read(path: &Path) -> Result<Registries> {
         let text = fs::read_to_string(path).map_err(|e| err!("read {}: {e}", path.display()))?;
         Registries::parse(&text).map_err(|e| e.context(path.display()))
+    }
+
+    /// A file of the user's; none where it is not there, or somebody else can have written it.
+    fn read_own(path: &Path) -> Result<Option<Registries>> {
+        let Some(bytes) = own_file::read(path)? else { return Ok(None) };
+        let text = String::from_utf8(bytes).map_err(|e| err!("{}: {e}", path.display()))?;
+        Registries::parse(&text).map(Some).map_err(|e| e.context(path.display()))
     }
 
     /// Reads one file.
@@ -235,26 +249,29 @@ impl Certificates {
     /// # Errors
     /// One of the files cannot be read, though it is the caller's to read.
     pub fn for_host(host: &str) -> Result<Certificates> {
-        let mut dirs: Vec<PathBuf> = vec!["/etc/docker/certs.d".into(), "/etc/containers/certs.d".into()];
-        dirs.extend(own_dir("HOME")?.map(|home| home.join(".config/containers/certs.d")));
-        Certificates::read(dirs.iter().map(|dir| dir.join(host)))
-    }
-
-    fn read(dirs: impl Iterator<Item = PathBuf>) -> Result<Certificates> {
         let mut found = Certificates::default();
-        for dir in dirs {
-            for path in of_caller(look::entries(&dir))?.unwrap_or_default() {
-                match path.extension().and_then(|e| e.to_str()) {
-                    Some("crt") => found.authorities.extend(certificate(&path)?),
-                    Some("cert") => {
-                        let (text, key) = (certificate(&path)?, certificate(&path.with_extension("key"))?);
-                        found.client = text.zip(key).or(found.client);
-                    }
-                    _ => {}
-                }
-            }
+        for dir in ["/etc/docker/certs.d", "/etc/containers/certs.d"] {
+            found.add(&Path::new(dir).join(host), certificate)?;
+        }
+        if let Some(home) = own_dir("HOME")? {
+            found.add(&home.join(".config/containers/certs.d").join(host), own_file::read)?;
         }
         Ok(found)
+    }
+
+    /// Adds those in `dir`, each by `read`.
+    fn add(&mut self, dir: &Path, read: fn(&Path) -> Result<Option<Vec<u8>>>) -> Result<()> {
+        for path in of_caller(look::entries(dir))?.unwrap_or_default() {
+            match path.extension().and_then(|e| e.to_str()) {
+                Some("crt") => self.authorities.extend(read(&path)?),
+                Some("cert") => {
+                    let (text, key) = (read(&path)?, read(&path.with_extension("key"))?);
+                    self.client = text.zip(key).or(self.client.take());
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 }
 
@@ -279,7 +296,7 @@ fn of_caller<T>(found: Result<T>) -> Result<Option<T>> {
 mod tests {
     use super::*;
 
-    fn asked(conf: &str, reference: &str) -> Result<Vec<String>> {
+    fn places(conf: &str, reference: &str) -> Result<Vec<String>> {
         let endpoints = Registries::parse(conf)?.endpoints(&reference.parse()?)?;
         Ok(endpoints
             .iter()
@@ -309,15 +326,15 @@ mod tests {
     #[test]
     fn mirrors_in_order() {
         assert_eq!(
-            asked(CONF, "debian:12").unwrap(),
+            places(CONF, "debian:12").unwrap(),
             ["mirror.site:5000/hub/library/debian insecure", "registry-1.docker.io/library/debian"]
         );
         let digest = format!("debian@sha256:{}", "a".repeat(64));
-        assert_eq!(asked(CONF, &digest).unwrap().len(), 3);
-        assert_eq!(asked(CONF, "quay.io/x").unwrap(), ["quay.io/x"]);
-        assert_eq!(asked(CONF, "a.b.corp/x/y").unwrap(), ["proxy.corp/x/y"]);
-        assert!(asked(CONF, "bad.example/x").unwrap_err().to_string().contains("blocked"));
-        assert_eq!(asked(CONF, "bad.example.org/x").unwrap(), ["bad.example.org/x"]);
+        assert_eq!(places(CONF, &digest).unwrap().len(), 3);
+        assert_eq!(places(CONF, "quay.io/x").unwrap(), ["quay.io/x"]);
+        assert_eq!(places(CONF, "a.b.corp/x/y").unwrap(), ["proxy.corp/x/y"]);
+        assert!(places(CONF, "bad.example/x").unwrap_err().to_string().contains("blocked"));
+        assert_eq!(places(CONF, "bad.example.org/x").unwrap(), ["bad.example.org/x"]);
     }
 
     #[test]
@@ -332,7 +349,7 @@ mod tests {
             for (name, place) in
                 [("a.b.corp/x", "one.site/x"), ("c.b.corp/x", "some.site/x"), ("d.corp/x", "all.site/x")]
             {
-                assert_eq!(asked(&conf, name).unwrap(), [place], "{conf}");
+                assert_eq!(places(&conf, name).unwrap(), [place], "{conf}");
             }
         }
     }
@@ -342,14 +359,14 @@ mod tests {
         for location in ["", "/", "/x", "http://a.site"] {
             for table in ["", "[[registry.mirror]]"] {
                 let conf = format!("[[registry]]\nprefix = 'docker.io'\n{table}\nlocation = '{location}'\n");
-                let error = asked(&conf, "debian").unwrap_err().to_string();
+                let error = places(&conf, "debian").unwrap_err().to_string();
                 assert!(error.contains("not HOST/REPOSITORY"), "{conf}: {error}");
             }
         }
         // The prefix is the whole name, and nothing of it is left for the other host.
         let whole = "[[registry]]\nprefix = 'quay.io/x'\nlocation = 'a.site'\n";
-        assert!(asked(whole, "quay.io/x").is_err());
-        assert_eq!(asked(whole, "quay.io/x/y").unwrap(), ["a.site/y"]);
+        assert!(places(whole, "quay.io/x").is_err());
+        assert_eq!(places(whole, "quay.io/x/y").unwrap(), ["a.site/y"]);
     }
 
     #[test]
@@ -357,9 +374,9 @@ mod tests {
         let conf = "[registries.search]\nregistries = ['a.site']\n\
             [registries.insecure]\nregistries = ['b.site:5000', 'c.site']\n\
             [registries.block]\nregistries = ['c.site', 'docker.io']\n";
-        assert_eq!(asked(conf, "a.site/x").unwrap(), ["a.site/x"]);
-        assert_eq!(asked(conf, "b.site:5000/x").unwrap(), ["b.site:5000/x insecure"]);
-        assert!(asked(conf, "c.site/x").is_err() && asked(conf, "debian").is_err());
+        assert_eq!(places(conf, "a.site/x").unwrap(), ["a.site/x"]);
+        assert_eq!(places(conf, "b.site:5000/x").unwrap(), ["b.site:5000/x insecure"]);
+        assert!(places(conf, "c.site/x").is_err() && places(conf, "debian").is_err());
     }
 
     #[test]

@@ -73,7 +73,7 @@ fn wrapped(text: &str, indent: usize) -> String {
 }
 
 /// The flags of a command and of its forms or, with none, the global ones, and then `--help`, which all have.
-pub(crate) fn flags(of: Option<&'static Command>) -> impl Iterator<Item = &'static Flag> {
+pub fn flags(of: Option<&'static Command>) -> impl Iterator<Item = &'static Flag> {
     let globals = if of.is_none() { GLOBALS } else { &[] };
     let all = globals.iter().copied().chain(of.into_iter().flat_map(Command::all_flags));
     all.filter(|flag| !flag.hidden).chain(of.map(|_| &HELP))
@@ -87,11 +87,12 @@ fn names(flag: &Flag) -> String {
 }
 
 /// How `value` stands behind the name of `flag`.
-pub(crate) fn behind(flag: &Flag, value: &str) -> String {
+pub fn behind(flag: &Flag, value: &str) -> String {
     if flag.optional { format!("[={value}]") } else { format!(" {value}") }
 }
 
-pub(crate) fn remark(flag: &Flag) -> &'static str {
+/// What help adds to the text of a flag: that it may be repeated, or does nothing.
+pub fn remark(flag: &Flag) -> &'static str {
     match flag {
         Flag { ignored: true, .. } => " (accepted; has no effect)",
         Flag { repeats: true, .. } => " (can be repeated)",
@@ -100,7 +101,7 @@ pub(crate) fn remark(flag: &Flag) -> &'static str {
 }
 
 /// The usage lines of a command, or of its forms, without `rt`: the name, and what follows it.
-pub(crate) fn usages(command: &'static Command) -> impl Iterator<Item = (&'static str, String)> {
+pub fn usages(command: &'static Command) -> impl Iterator<Item = (&'static str, String)> {
     command.callable().flat_map(|command| {
         let flags = if command.flags.is_empty() { "" } else { " [FLAGS]" };
         let line = move |usage: &&str| (command.name, format!("{flags} {usage}").trim_end().to_owned());

@@ -116,6 +116,20 @@ pub static BUILD_CONTEXT: Flag = value(
     "what NAME stands for in --from, and in FROM where it is an image; in place of a stage or image of that name",
 )
 .repeats();
+/// `--cache-from`
+pub static CACHE_FROM: Flag = value(
+    "cache-from",
+    "type=registry,ref=NAME",
+    "take layers from what --cache-to has written there; whoever can write there decides what is built",
+)
+.repeats();
+/// `--cache-to`
+pub static CACHE_TO: Flag = value(
+    "cache-to",
+    "type=registry,ref=NAME",
+    "write all layers of the build there, for --cache-from on another machine",
+)
+.repeats();
 /// `--root-emulation`
 pub static BUILD_ROOT_EMULATION: Flag = value(
     "root-emulation",
@@ -426,6 +440,8 @@ pub const BUILD: Command = Command {
         &SSH,
         &BUILD_CONTEXT,
         &NO_BUILD_CACHE,
+        &CACHE_FROM,
+        &CACHE_TO,
         &BUILD_ROOT_EMULATION,
         &PULL_BASE,
         &IID_FILE,

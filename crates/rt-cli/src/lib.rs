@@ -6,12 +6,10 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 pub mod command;
-pub mod completions;
 pub mod flag;
 pub mod habits;
 pub mod help;
 pub mod image;
-pub mod man;
 pub mod parse;
 pub mod signals;
 pub mod wrong;

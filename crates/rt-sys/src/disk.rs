@@ -10,6 +10,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
@@ -69,7 +70,7 @@ pub fn open_file(parent: BorrowedFd, name: &[u8]) -> Result<File> {
     Ok(File::from(fd))
 }
 
-/// The same; none where something else than a regular file has that name, a link among them.
+/// Opens a regular file for reading; none where something else has that name, a link among them.
 ///
 /// # Errors
 /// EXDEV where something is mounted there, which is not asked.
@@ -115,7 +116,7 @@ pub fn read_link(link: BorrowedFd) -> Result<Vec<u8>> {
 /// Reads a regular file that need not be there.
 ///
 /// # Errors
-/// It is there and cannot be read, is something else, or has more than `most` bytes.
+/// The file cannot be read, is something else than a regular file, or has more than `most` bytes.
 pub fn read_if_there(parent: BorrowedFd, name: &[u8], most: usize) -> Result<Option<Vec<u8>>> {
     let file = match open_file(parent, name) {
         Err(e) if e.is(libc::ENOENT) => return Ok(None),
@@ -188,7 +189,7 @@ fn not_ours(parent: BorrowedFd, name: &[u8]) -> Error {
         .hint("somebody else changes what is beside it, or its file system gives files to another user")
 }
 
-/// The same as [`open_dir`]; none where there is no directory of that name, or a link, or the caller may not look.
+/// Opens a directory to be the parent of names ([`open_dir`]); none where there is no directory of that name, or a link, or the caller may not look.
 pub fn open_if_dir(parent: BorrowedFd, name: &[u8]) -> Result<Option<OwnedFd>> {
     match open_dir(parent, name) {
         Err(e) if [libc::ENOENT, libc::ENOTDIR, libc::ELOOP, libc::EACCES].iter().any(|no| e.is(*no)) => {
@@ -567,10 +568,20 @@ pub fn sync(file: impl AsFd) -> Result<()> {
 /// Clears the umask, so that files get the mode that is asked for. Returns the mask that the caller of this process had, also
 /// where it has been cleared before: what is made for him outside of `rt`'s own directories gets a mode by it.
 pub fn clear_umask() -> u32 {
-    static OF_CALLER: OnceLock<u32> = OnceLock::new();
     let now = rustix::process::umask(Mode::empty()).as_raw_mode();
-    *OF_CALLER.get_or_init(|| now)
+    *UMASK_OF_CALLER.get_or_init(|| now)
 }
+
+/// Has `command` start with the umask of this process's caller, also where this process has cleared its own: what other programs
+/// write is not open to everybody.
+pub fn give_callers_umask(command: &mut Command) {
+    if let Some(mask) = UMASK_OF_CALLER.get() {
+        crate::process::give_umask(command, *mask);
+    }
+}
+
+/// The umask that this process began with, once it has been cleared.
+static UMASK_OF_CALLER: OnceLock<u32> = OnceLock::new();
 
 /// A user and a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -546,6 +546,17 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
     Some(Stat { pid, dead: matches!(state, "Z" | "X" | "x"), start_time, ignored, terminal })
 }
 
+/// Has `command` start with this umask in place of this process's.
+pub fn give_umask(command: &mut std::process::Command, mask: u32) {
+    use std::os::unix::process::CommandExt;
+    let give = move || {
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(mask));
+        Ok(())
+    };
+    // SAFETY: umask(2) may be called between fork(2) and execve(2), and nothing is allocated.
+    unsafe { command.pre_exec(give) };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -69,8 +69,8 @@ pub fn companions(name: &str) -> Result<Vec<PathBuf>> {
     Ok(beside.into_iter().chain(in_path.map(|dir| dir.join(name))).collect())
 }
 
-/// Who has put the program `name` beside this one, `program`, in a directory that others can write, as /tmp, if it is neither root
-/// nor the caller nor the owner of this program; none where there is nothing, or nothing to object to.
+/// Whose the program `name` beside this one, `program`, is, in a directory that others can write, as /tmp, if others than root, the
+/// caller and the owner of this program can have put it there or can write it; none where there is nothing to object to.
 fn stranger_beside(program: &Path, name: &str) -> Result<Option<u32>> {
     let Some(dir) = program.parent() else { return Ok(None) };
     let context = || format!("look whose {} is", program.with_file_name(name).display());
@@ -85,10 +85,19 @@ fn stranger_beside(program: &Path, name: &str) -> Result<Option<u32>> {
         Err(Errno::XDEV) => return Ok(Some(u32::MAX)),
         beside => beside.context(context)?,
     };
-    let owner = mount::owned_stat(&beside)?.st_uid;
+    let found = mount::owned_stat(&beside)?;
     let own = fs::open(program, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).context(context)?;
-    let is_mine = owner == mount::owned_stat(&own)?.st_uid && !caller::may_be_hosts_root(owner);
-    Ok((!is_mine && !caller::is_trusted(owner)).then_some(owner))
+    let own = mount::owned_stat(&own)?;
+    let is_mine = found.st_uid == own.st_uid && !caller::may_be_hosts_root(found.st_uid);
+    // Anybody can give a file that he may write a second name here. A team may write what its members have installed.
+    let is_teams = found.st_gid == own.st_gid && found.st_mode & own.st_mode & 0o022 == 0o020;
+    let others_write = match found.st_mode & 0o022 {
+        0 => false,
+        0o020 if is_teams => fd::has_acl(fd::link(&beside)).context(context)?,
+        _ => fs::FileType::from_raw_mode(found.st_mode) != fs::FileType::Symlink,
+    };
+    let is_trusted = (is_mine || caller::is_trusted(found.st_uid)) && !others_write;
+    Ok((!is_trusted).then_some(found.st_uid))
 }
 
 /// What to say where none of [`companions`] is there.
@@ -96,7 +105,10 @@ pub fn no_companion(name: &str) -> Error {
     let beside = program().map(|program| program.with_file_name(name)).unwrap_or_else(|_| name.into());
     match program().and_then(|program| stranger_beside(&program, name)) {
         Ok(Some(uid)) => {
-            crate::err!("{name} is not in PATH, and {} is somebody else's (uid {uid})", beside.display())
+            crate::err!(
+                "{name} is not in PATH, and {} is somebody else's, or others can write it (uid {uid})",
+                beside.display()
+            )
         }
         _ => crate::err!("{name} is installed neither as {} nor in PATH", beside.display()),
     }

@@ -21,7 +21,7 @@ use oci_layer::owner::{self, Owner};
 use oci_layer::tar::{EntryKind, Header, Reader};
 use oci_layer::{decode, merge};
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::owner::OWNER_RECORD;
+use rt_sys::owner::{Device, OWNER_RECORD};
 use rt_sys::rootfs::open_in;
 use rt_sys::{bail, disk, err, fd};
 
@@ -631,6 +631,59 @@ impl Destination<'_> {
         Ok(true)
     }
 
+    /// Makes an upper layer of an archive of one: what hides things of layers below becomes what overlayfs has for that, and a
+    /// device a record.
+    pub(super) fn unpack_layer(&self, archive: impl io::BufRead, interrupt: &Interrupt) -> Result<()> {
+        let mut reader = Reader::new(archive);
+        let mut directories = Vec::new();
+        while let Some(header) = reader.next().context(|| "read the archive")? {
+            interrupt.check()?;
+            let shown = String::from_utf8_lossy(&header.path).into_owned();
+            self.layer_entry(&header, &mut reader).context(|| shown)?;
+            if header.kind == EntryKind::Directory {
+                directories.push((merge::clean(&header.path)?.into_owned(), header.mtime));
+            }
+        }
+        // What came later has changed them.
+        for (path, mtime) in directories.into_iter().rev() {
+            let path = String::from_utf8_lossy(&path).into_owned();
+            let dir = self.make_dirs(&path)?;
+            disk::set_times(disk::reopen_self(dir.as_fd())?.as_fd(), mtime)?;
+        }
+        Ok(())
+    }
+
+    fn layer_entry<R: io::BufRead>(&self, header: &Header, reader: &mut Reader<R>) -> Result<()> {
+        let path = merge::clean(&header.path)?;
+        let text = std::str::from_utf8(&path).map_err(|_| err!("a name that is not UTF-8"))?;
+        let (parent, name) = text.rsplit_once('/').unwrap_or(("", text));
+        let device = matches!(header.kind, EntryKind::Character | EntryKind::Block);
+        if !device && !name.starts_with(".wh.") {
+            return self.entry(header, reader);
+        }
+        let dir = self.make_dirs(parent)?;
+        if name == ".wh..wh..opq" {
+            disk::set_xattr(disk::reopen_self(dir.as_fd())?.as_fd(), b"user.overlay.opaque", b"y")?;
+            return Ok(());
+        }
+        let hidden = name.strip_prefix(".wh.");
+        disk::unlink(dir.as_fd(), hidden.unwrap_or(name).as_bytes())?;
+        if let Some(hidden) = hidden {
+            let kind = rustix::fs::FileType::CharacterDevice;
+            let made = rustix::fs::mknodat(&dir, hidden, kind, rustix::fs::Mode::empty(), 0);
+            return made.context(|| "make a whiteout");
+        }
+        let file = disk::create_file(dir.as_fd(), name.as_bytes(), 0o600)?;
+        let (major, minor) = header.device;
+        let record = Device { block: header.kind == EntryKind::Block, major, minor };
+        disk::set_mode(file.as_fd(), header.mode)?;
+        let owner = Owner::of_header(header.uid, header.gid);
+        if !owner::record_if_kept(file.as_fd(), owner, Some(record))? {
+            bail!("a device, of which its file system keeps no record");
+        }
+        disk::set_times(file.as_fd(), header.mtime)
+    }
+
     /// Writes one entry of an archive. Links of the image are followed inside of it, as if this ran there.
     fn entry<R: io::BufRead>(&self, header: &Header, reader: &mut Reader<R>) -> Result<()> {
         let within = |path: &[u8]| -> Result<String> {
@@ -732,6 +785,13 @@ impl Trail for Vec<Option<Made>> {
 
 /// Opens the directory `path` in `root`, links followed inside, and makes what of it is missing, which belongs to `owner`.
 pub(super) fn make_dirs(root: BorrowedFd, path: &str, owner: Owner) -> Result<OwnedFd> {
+    make_dirs_by(root, path, owner, MOST_LINKS)
+}
+
+/// A path leads over no more links to what is not there, as the kernel has it (path_resolution(7)).
+const MOST_LINKS: usize = 40;
+
+fn make_dirs_by(root: BorrowedFd, path: &str, owner: Owner, links: usize) -> Result<OwnedFd> {
     let mut dir = disk::open_dir_again(root)?;
     let mut done = String::new();
     for part in path.split('/').filter(|part| !matches!(*part, "" | ".")) {
@@ -746,12 +806,28 @@ pub(super) fn make_dirs(root: BorrowedFd, path: &str, owner: Owner) -> Result<Ow
         let shown = || format!("make directory /{done}");
         dir = match open() {
             Err(Errno::NOENT) => {
-                rustix::fs::mkdirat(&dir, part, rustix::fs::Mode::from_raw_mode(DIR_MODE)).context(shown)?;
-                let new = open().context(shown)?;
-                if owner != Owner::ROOT {
-                    owner::record(disk::reopen_self(new.as_fd())?.as_fd(), owner)?;
+                match rustix::fs::mkdirat(&dir, part, rustix::fs::Mode::from_raw_mode(DIR_MODE)) {
+                    Ok(()) => {
+                        let new = open().context(shown)?;
+                        if owner != Owner::ROOT {
+                            owner::record(disk::reopen_self(new.as_fd())?.as_fd(), owner)?;
+                        }
+                        new
+                    }
+                    // A link to what is not there: that is made.
+                    Err(Errno::EXIST) if links > 0 => {
+                        let target = rustix::fs::readlinkat(&dir, part, Vec::new()).context(shown)?;
+                        let target =
+                            target.to_str().map_err(|_| err!("/{done}: a link that is not UTF-8"))?;
+                        let within = fd::path_of(&dir)?;
+                        let top = fd::path_of(root)?;
+                        let within = within.strip_prefix(&top).unwrap_or(Path::new("")).to_string_lossy();
+                        let target =
+                            if target.starts_with('/') { target.to_owned() } else { join(&within, target) };
+                        make_dirs_by(root, &target, owner, links - 1)?
+                    }
+                    Err(e) => return Err(e).context(shown),
                 }
-                new
             }
             Err(Errno::NOTDIR) => bail!("/{done}: no directory, and none replaces it"),
             opened => opened.context(shown)?,

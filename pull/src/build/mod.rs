@@ -12,6 +12,7 @@
 //! | `mount.rs` | the build's namespaces and overlays |
 //! | `mount_points.rs` | what RUN lacks to mount on, and that it is in no layer |
 //! | `place.rs` | layers by key, and what else stays between builds |
+//! | `registry_cache.rs` | layers by key in a registry |
 //! | `variables.rs` | what is taken of the caller's environment |
 //! | `owners.rs` | whose the files are that the caller's one id has made |
 //! | `output.rs` | a stage as an image: in the store, as an archive, a bundle or a file |
@@ -26,6 +27,7 @@ mod mount_points;
 mod output;
 mod owners;
 mod place;
+mod registry_cache;
 mod remote;
 mod side_by_side;
 mod stage;
@@ -49,7 +51,8 @@ use self::mount::Mounted;
 pub(crate) use self::output::Output;
 pub(crate) use self::owners::record_owners;
 pub(crate) use self::place::Place;
-use self::place::Session;
+use self::place::{Layer, Session};
+use self::registry_cache::RegistryCache;
 use self::remote::Fetcher;
 pub(crate) use self::remote::is_url;
 use self::stage::{Base, Chain, Files, Source, Stage};
@@ -58,6 +61,8 @@ use crate::platform::Platform;
 use crate::save::{self, Compression, Times};
 use oci_content::digest::Digest;
 use oci_content::interrupt::{Interrupt, interrupted, is_interrupted};
+use oci_registry::reference::Reference;
+use oci_registry::registry::ConnectOptions;
 use rt_image_store::word::changeable_by_others;
 use rt_spec::emulation::RootEmulation;
 use rt_sys::error::{Context as _, Error, Result};
@@ -109,10 +114,22 @@ pub(crate) struct BuildOptions {
     pub timestamp: Option<i64>,
     /// How the layers of a layout or an archive are stored.
     pub compression: Compression,
+    /// `--cache-from` and `--cache-to`: caches in registries.
+    pub caches: Caches,
     /// What becomes of the owners that root gives in RUN.
     pub emulation: RootEmulation,
     /// Nothing is said but errors, and what RUN says.
     pub quiet: bool,
+}
+
+/// Caches in registries, and how to connect to them.
+pub(crate) struct Caches {
+    /// Where layers are taken from.
+    pub from: Vec<Reference>,
+    /// Where those of this build are written to.
+    pub to: Vec<Reference>,
+    /// How to connect.
+    pub connect: ConnectOptions,
 }
 
 /// A secret that RUN may ask for.
@@ -186,6 +203,10 @@ struct Builder<'a> {
     has_prefixes: bool,
     /// What went wrong first.
     failure: Mutex<Option<Error>>,
+    /// Caches in registries that layers are taken from.
+    caches: Vec<RegistryCache>,
+    /// The layers that the build has used, by their keys.
+    layers: Mutex<Vec<(String, Layer)>>,
     /// How many layers were made.
     made: AtomicUsize,
 }
@@ -254,6 +275,8 @@ pub(crate) fn build(
         used: Mutex::default(),
         has_prefixes: false,
         failure: Mutex::default(),
+        caches: registry_cache::open(&options.caches.from, &options.caches.connect, interrupt)?,
+        layers: Mutex::default(),
         made: AtomicUsize::new(0),
     };
     builder.built.resize_with(builder.stages.len(), Mutex::default);
@@ -274,6 +297,11 @@ pub(crate) fn build(
         }
     }
     let digest = output::write(&builder, &stage, outputs)?;
+    for target in &options.caches.to {
+        builder.tell(&format!("layers to the cache {target}"));
+        registry_cache::write(&builder, target, &options.caches.connect)
+            .context(|| format!("--cache-to {target}"))?;
+    }
     if builder.made.load(Ordering::Relaxed) > 0 {
         builder.place.bound()?;
     }
@@ -669,7 +697,7 @@ impl Builder<'_> {
             From::Scratch => {
                 let platform = Platform::host();
                 let nothing = json!({ "architecture": platform.architecture, "os": "linux" });
-                Ok(Stage::new(number, shown, Base::Scratch, nothing))
+                Ok(Stage::new(number, shown, self.chain(Base::Scratch), nothing))
             }
             From::Stage(earlier) => Ok(self.stage(earlier)?.continued(number, shown)),
             From::Image(image) => {
@@ -677,7 +705,7 @@ impl Builder<'_> {
                 let (root, config) = stored(&path)?;
                 let is_ours = is_ours(&path, &root)?;
                 let id = id_of_bundle(&path, is_ours)?;
-                Ok(Stage::new(number, shown, Base::Bundle { path, id, is_ours }, config))
+                Ok(Stage::new(number, shown, self.chain(Base::Bundle { path, id, is_ours }), config))
             }
             From::Files(name) => bail!("{name}: not an image"),
         }
@@ -707,6 +735,11 @@ impl Builder<'_> {
             From::Files(name) => Ok(Source::of_files(self.files_named(&name)?)),
             From::Scratch => bail!("--from={from}: nothing is in it"),
         }
+    }
+
+    /// A chain without layers.
+    fn chain(&self, base: Base) -> Chain {
+        Chain::new(base, self.caches.len())
     }
 
     /// The trees of a chain, the lowest first.
@@ -741,7 +774,7 @@ impl Builder<'_> {
     fn readable(&self, chain: &Chain) -> Result<Mounted> {
         let mut trees = self.trees(chain)?;
         if trees.len() == 1 {
-            trees.splice(0..0, self.trees(&Chain { base: Base::Scratch, layers: Vec::new() })?);
+            trees.splice(0..0, self.trees(&Chain::new(Base::Scratch, 0))?);
         }
         mount::overlay(&source_of(chain), &trees, None, &self.mount_point()?)
     }

@@ -222,6 +222,8 @@ impl Fetcher<'_> {
         command.env("GIT_ALLOW_PROTOCOL", protocols).env("GIT_SSH_COMMAND", "ssh -o BatchMode=yes");
         command.envs(variables::proxies());
         command.envs(self.agent.map(|agent| ("SSH_AUTH_SOCK", agent)));
+        // Modes of files are in the layer: as docker has them.
+        rt_sys::process::give_umask(&mut command, 0o022);
         // A Ctrl-C reaches git as well, and a slow server is given up.
         let output = rt_sys::output::of(&mut command).map_err(|e| match e.kind() {
             std::io::ErrorKind::NotFound => {

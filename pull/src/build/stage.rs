@@ -16,6 +16,7 @@ use super::exec::{self, Ended, Run};
 use super::mount::{self, Mounted};
 use super::owners;
 use super::place::{self, Layer};
+use super::registry_cache;
 use super::remote::{self, Fetched, Remote};
 use super::{Builder, Secret};
 use crate::image_config::{self, User};
@@ -50,9 +51,18 @@ pub(super) enum Base {
 pub(super) struct Chain {
     pub base: Base,
     pub layers: Vec<Layer>,
+    /// What stands for its content in each cache of a registry; none where the cache does not have it.
+    pub in_caches: Vec<Option<String>>,
 }
 
 impl Chain {
+    /// Without layers, for a build with so many caches in registries.
+    pub(super) fn new(base: Base, caches: usize) -> Chain {
+        let mut chain = Chain { base, layers: Vec::new(), in_caches: Vec::new() };
+        chain.in_caches = vec![Some(chain.id()); caches];
+        chain
+    }
+
     /// What stands for its content in keys.
     fn id(&self) -> String {
         match (self.layers.last(), &self.base) {
@@ -86,7 +96,7 @@ pub(super) struct Stage {
 
 impl Stage {
     /// A stage of an image with this config.
-    pub(super) fn new(number: usize, shown: String, base: Base, image: Value) -> Stage {
+    pub(super) fn new(number: usize, shown: String, chain: Chain, image: Value) -> Stage {
         let mut image = match image {
             Value::Object(image) => image,
             _ => Map::new(),
@@ -106,7 +116,6 @@ impl Stage {
         config.insert("Env".into(), json!(env));
         let pairs = env.iter().filter_map(|entry| entry.split_once('='));
         let env = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        let chain = Chain { base, layers: Vec::new() };
         Stage { number, shown, chain, image, config, history, env, args: Vec::new(), has_cmd: false }
     }
 
@@ -266,22 +275,30 @@ impl Stage {
         Ok(())
     }
 
-    /// The layer of an instruction: the one that the cache has for `key`, or what `make` makes in the root of the stage.
+    /// The layer of an instruction: the one that the cache has for `what`, or what `make` makes in the root of the stage. It depends
+    /// on the layers before, unless `is_on_chain` is false.
     fn layer(
         &mut self,
         builder: &Builder,
         instruction: &Instruction,
-        key: &str,
+        (what, is_on_chain): (&Value, bool),
         make: impl FnOnce(&Rooted) -> Result<()>,
     ) -> Result<Layer> {
         let said = format!("[{}] {}", self.shown, rt_sys::log::one_line(&instruction.text));
-        let maker = builder.maker(key);
+        let key = match is_on_chain {
+            true => registry_cache::key_of(&self.chain.id(), what),
+            false => registry_cache::key_without_chain(what),
+        };
+        let maker = builder.maker(&key);
         let _alone = super::lock(&maker);
-        if !builder.options.no_cache
-            && let Some(layer) = builder.place.find(key)?
-        {
+        let use_cache = !builder.options.no_cache;
+        let kept = if use_cache { builder.place.find(&key)? } else { None };
+        let is_needed = use_cache && kept.is_none();
+        let elsewhere = registry_cache::find(builder, &mut self.chain, what, is_on_chain, is_needed)?;
+        if let Some(layer) = kept.or(elsewhere) {
             builder.tell(&format!("{said}: cached"));
             self.chain.layers.push(layer.clone());
+            super::lock(&builder.layers).push((key, layer.clone()));
             return Ok(layer);
         }
         builder.tell(&said);
@@ -295,21 +312,18 @@ impl Stage {
         drop(mounted);
         done?;
         rt_sys::tree::remove_path(&draft.join("work"))?;
-        let layer = builder.place.keep(&draft, key, builder.now.clone())?;
+        let layer = builder.place.keep(&draft, &key, builder.now.clone())?;
         builder.made.fetch_add(1, Ordering::Relaxed);
         self.chain.layers.push(layer.clone());
+        super::lock(&builder.layers).push((key, layer.clone()));
         Ok(layer)
-    }
-
-    fn key(&self, what: &Value) -> String {
-        Digest::of(json!([self.chain.id(), what]).to_string().as_bytes()).hex().to_owned()
     }
 
     fn workdir(&mut self, builder: &Builder, instruction: &Instruction, dir: &str) -> Result<()> {
         let dir = format!("/{}", dockerfile::ignore::clean(&self.absolute(dir)));
         let user = text_of(&self.config, "User");
-        let key = self.key(&json!(["workdir", dir, user]));
-        let layer = self.layer(builder, instruction, &key, |stage| {
+        let what = json!(["workdir", dir, user]);
+        let layer = self.layer(builder, instruction, (&what, true), |stage| {
             // Nobody is looked up for a directory that is there.
             let user = match open_in(stage.root.as_fd(), Path::new(&dir), OFlags::PATH) {
                 Ok(_) => User::default(),
@@ -374,11 +388,10 @@ impl Stage {
         let user = text_of(&self.config, "User");
         let texts: Vec<&str> = scripts.iter().map(|heredoc: &Heredoc| heredoc.content.as_str()).collect();
         let emulation = builder.options.emulation;
-        let key =
-            self.key(&json!(["run", args, env, cwd, user, no_network, counted, texts, emulation.as_str()]));
+        let what = json!(["run", args, env, cwd, user, no_network, counted, texts, emulation.as_str()]);
         let shown = self.shown.clone();
         env.extend(builder.proxies.iter().map(|(name, value)| format!("{name}={value}")));
-        let layer = self.layer(builder, instruction, &key, |stage| {
+        let layer = self.layer(builder, instruction, (&what, true), |stage| {
             let user = user_of(&user, &stage.root)?;
             if !env.iter().any(|entry| entry.starts_with("HOME=")) {
                 env.push(image_config::home_of(&user));
@@ -472,7 +485,12 @@ impl Stage {
         let excluded: Vec<String> =
             instruction.values("exclude").map(|text| self.expand(builder, text)).collect::<Result<_>>()?;
         let exclude = Ignore::new(&excluded.join("\n")).map_err(Error::new)?;
-        let mut to = self.absolute(to);
+        // As a text, before any link counts.
+        let is_named_directory = to.ends_with('/') || matches!(to.rsplit('/').next(), Some("." | ".."));
+        let mut to = format!("/{}", dockerfile::ignore::clean(&self.absolute(to)));
+        if is_named_directory && to != "/" {
+            to.push('/');
+        }
         let heredocs: Vec<(&Heredoc, String)> = instruction
             .heredocs
             .iter()
@@ -529,11 +547,8 @@ impl Stage {
         ]);
         // What a name stands for is said by the layers before.
         let named = owner.as_ref().is_some_and(|owner| owner.chars().any(char::is_alphabetic));
-        let key = match link && !named {
-            true => Digest::of(what.to_string().as_bytes()).hex().to_owned(),
-            false => self.key(&what),
-        };
-        let layer = self.layer(builder, instruction, &key, |stage| {
+        let is_on_chain = !link || named;
+        let layer = self.layer(builder, instruction, (&what, is_on_chain), |stage| {
             let owner = owner.as_deref().map(|owner| owner_of(owner, &stage.root)).transpose()?;
             let upper;
             let root = match link {

@@ -1,14 +1,16 @@
 //! `rt build`
 
 use super::{image_file as form_of, operand, registry};
-use crate::build::{self, BuildOptions, Output, Secret, SecretFrom};
+use crate::build::{self, BuildOptions, Caches, Output, Secret, SecretFrom};
 use crate::images::{self, StoreRequest, Stored, Watermarks};
 use crate::progress::Style;
 use crate::pull::{self, PullOptions};
+use crate::push;
 use crate::reference::Source;
 use crate::save::{Compression, SaveTarget};
 use oci_content::digest::Digest;
 use oci_content::interrupt::{Interrupt, is_interrupted};
+use oci_registry::reference::Reference;
 use rt_cli::image::*;
 use rt_cli::parse::Call;
 use rt_cli::print;
@@ -39,6 +41,11 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         no_cache: flags.has(&NO_BUILD_CACHE),
         timestamp: flags.text(&TIMESTAMP)?.map(build::timestamp).transpose()?,
         compression: compression(flags.text(&COMPRESSION)?)?,
+        caches: Caches {
+            from: caches("--cache-from", &flags.texts(&CACHE_FROM)?)?,
+            to: caches("--cache-to", &flags.texts(&CACHE_TO)?)?,
+            connect: super::connect_options(flags)?,
+        },
         emulation: match flags.text(&BUILD_ROOT_EMULATION)? {
             Some(word) => parse_root_emulation(word)?,
             None => RootEmulation::Full,
@@ -98,6 +105,24 @@ fn named(text: &str) -> Result<(String, build::Named)> {
         None => build::Named::Files(context(what).context(|| "--build-context")?),
     };
     Ok((name.to_owned(), named))
+}
+
+/// `type=registry,ref=NAME`, or the name alone.
+fn caches(flag: &str, texts: &[String]) -> Result<Vec<Reference>> {
+    let one = |text: &String| {
+        let mut name = None;
+        for field in text.split(',') {
+            match field.split_once('=') {
+                Some(("type", "registry")) | Some(("mode", "max")) => {}
+                Some(("ref", value)) => name = Some(value),
+                None => name = Some(field),
+                _ => bail!("{flag} {text}: use type=registry,ref=NAME"),
+            }
+        }
+        let name = name.ok_or_else(|| err!("{flag} {text}: no ref=NAME"))?;
+        push::target(name, registry()?).context(|| flag.to_owned())
+    };
+    texts.iter().map(one).collect()
 }
 
 /// `default` or `ID[=SOCKET]`
@@ -178,8 +203,8 @@ fn base(call: &Call, image: &str, policy: PullPolicy, interrupt: &Interrupt) -> 
         Ok(PullOptions { owners: true, ..options })
     };
     let watermarks = Watermarks::from_environment()?;
-    let asked = options(source.clone())?;
-    let request = StoreRequest { options: asked, policy, platform: None, names: None, watermarks };
+    let pull_options = options(source.clone())?;
+    let request = StoreRequest { options: pull_options, policy, platform: None, names: None, watermarks };
     let path = images::fetch_watched(request, interrupt)?.path;
     // It came before any image was built on it.
     if let Err(e) = build::record_owners(&path, &options(source)?, interrupt) {

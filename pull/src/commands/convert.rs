@@ -105,7 +105,7 @@ fn mounted(call: &Call, from: &Path, words: &[OsString], interrupt: &Interrupt) 
     finished(save_mounted(from, &scratch, &flags, words)?, interrupt)
 }
 
-/// The same into a layout that is only for now: nothing is said of it.
+/// Saves a mounted image into a layout that is removed afterwards, and prints nothing about it.
 fn quietly(call: &Call, from: &Path, layout: &str, interrupt: &Interrupt) -> Result<u8> {
     if call.flags.given(&COMPRESS) {
         bail!("--compress is for an image file");
@@ -164,14 +164,18 @@ fn finished(mut command: Command, interrupt: &Interrupt) -> Result<u8> {
 struct Scratch(Draft);
 
 impl Scratch {
-    /// Beside what becomes of it.
+    /// Beside what becomes of it, where nobody else can rename: other programs get a path in it.
     fn beside(target: &Path) -> Result<Scratch> {
-        Draft::beside(target).map(Scratch)
+        let above = target.parent().filter(|above| !above.as_os_str().is_empty());
+        match word::changeable_by_others(above.unwrap_or(Path::new(".")))? {
+            None => Draft::beside(target).map(Scratch),
+            Some(_) => Scratch::elsewhere(),
+        }
     }
 
     /// In the directory for temporary files.
     fn elsewhere() -> Result<Scratch> {
-        Scratch::beside(&word::temporary_directory()?.join("rt-convert"))
+        Draft::beside(&word::temporary_directory()?.join("rt-convert")).map(Scratch)
     }
 
     /// The path of `name` in it.

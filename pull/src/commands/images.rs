@@ -153,21 +153,21 @@ pub(super) fn remove(call: &Call) -> Result<u8> {
         bail!("rmi: there is no store of images that could be changed");
     };
     let platform = call.flags.text(&PLATFORM)?;
-    let mut said = String::new();
+    let mut report = String::new();
     let mut failed: Option<rt_sys::error::Error> = None;
     for n in 0..call.operands.len() {
         let name = operand(call, n)?;
         match images::untag(&own, name, registry()?, platform, call.flags.has(&UNTAG), &interrupt) {
             Ok(gone) => {
-                said.extend(gone.names.iter().map(|name| format!("untagged {}\n", one_line(name))));
-                said.extend(
+                report.extend(gone.names.iter().map(|name| format!("untagged {}\n", one_line(name))));
+                report.extend(
                     gone.bundle.iter().map(|name| format!("removed {}\n", name.replacen('-', ":", 1))),
                 );
             }
             Err(e) => failed = Some(failed.unwrap_or(e)),
         }
     }
-    print(said)?;
+    print(report)?;
     failed.map_or(Ok(0), Err)
 }
 

@@ -155,7 +155,7 @@ fn connect_options(flags: &Flags) -> Result<ConnectOptions> {
     };
     let mut credential_files = CredentialFiles::from_environment()?;
     if let Some(path) = flags.path(&AUTHFILE) {
-        credential_files.docker.insert(0, path);
+        credential_files.named.insert(0, path);
     }
     Ok(ConnectOptions {
         program: CLIENT,
@@ -213,13 +213,13 @@ fn bytes(flags: &Flags, flag: &Flag) -> Result<Option<u64>> {
 
 /// What kind of image file `target` is to be; none where its name says that it is to be no file.
 fn image_file(flags: &Flags, target: &Path) -> Result<Option<Form>> {
-    let said = flags.text(&COMPRESS)?;
+    let word = flags.text(&COMPRESS)?;
     let runs = flags.given(&RUN_FILE);
     match runs || is_image_file(target) {
-        true => Ok(Some(Form { compression: compression(said.unwrap_or("zstd"))?, runs })),
+        true => Ok(Some(Form { compression: compression(word.unwrap_or("zstd"))?, runs })),
         false if is_other_image_file(target) => Err(err!("{}: rt writes no such file", target.display())
             .hint(format!("{}.sqsh is a file with the image", target.with_extension("").display()))),
-        false if said.is_some() => {
+        false if word.is_some() => {
             bail!("--compress is for an image file, such as {}.sqsh", target.display())
         }
         false => Ok(None),

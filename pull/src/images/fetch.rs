@@ -17,7 +17,7 @@ use super::{OwnStore, Stores, Turn, names, stamp};
 use oci_content::digest::Digest;
 use oci_content::interrupt::Interrupt;
 
-/// What the user asked for.
+/// The options of a pull into the store.
 pub(crate) struct StoreRequest {
     /// As for any pull; where the bundle is to be is decided here.
     pub options: PullOptions,
@@ -45,7 +45,7 @@ pub(crate) fn fetch(request: StoreRequest) -> Result<Stored> {
     pull::interruptible(&cache, |interrupt| Fetch::new(request, interrupt)?.run())
 }
 
-/// The same for who heeds Ctrl-C already.
+/// Gets an image into the store, for a caller that has caught Ctrl-C already.
 pub(crate) fn fetch_watched(request: StoreRequest, interrupt: &Interrupt) -> Result<Stored> {
     Fetch::new(request, interrupt)?.run()
 }

@@ -83,7 +83,7 @@ impl Stores {
         Ok(None)
     }
 
-    /// The same, made where it is missing.
+    /// The first store that the caller may write, which is made where it is missing.
     pub(crate) fn own_or_new(&mut self) -> Result<OwnStore> {
         let mut refused = None;
         for place in &self.places {

@@ -35,15 +35,17 @@ impl Watermarks {
         Ok(Some(Watermarks { high, low }))
     }
 
-    /// Those that the environment sets, or else the configuration.
+    /// The watermarks that the environment sets, or else the configuration.
     pub(crate) fn from_environment() -> Result<Option<Watermarks>> {
         let configured = rt_config::Config::read(&rt_config::own_variable)?;
-        let asked = |name: &str, key| {
+        let watermark = |name: &str, key| {
             let variable = std::env::var(name).ok().filter(|text| !text.is_empty());
             variable.or_else(|| Some(configured.number(key)?.to_string()))
         };
-        let (high, low) =
-            (asked("RT_IMAGES_HIGH", &rt_config::HIGH_WATER), asked("RT_IMAGES_LOW", &rt_config::LOW_WATER));
+        let (high, low) = (
+            watermark("RT_IMAGES_HIGH", &rt_config::HIGH_WATER),
+            watermark("RT_IMAGES_LOW", &rt_config::LOW_WATER),
+        );
         Watermarks::parse(high.as_deref(), low.as_deref())
             .map_err(|e| e.context("RT_IMAGES_HIGH and RT_IMAGES_LOW, or images.high-water and low-water"))
     }
@@ -52,7 +54,7 @@ impl Watermarks {
 /// Which bundles go, of those that nobody uses.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Prune {
-    /// Those that have a name, too.
+    /// Bundles that have a name go, too.
     pub all: bool,
     /// Only those that were not used for so long.
     pub older: Option<Duration>,
@@ -125,7 +127,7 @@ fn in_store(own: &OwnStore, what: Prune) -> Result<Freed> {
     Ok(freed)
 }
 
-/// Those that may go, and in which order: without a name first, then the least recently used.
+/// The bundles that may go, in this order: without a name first, then the least recently used.
 fn candidates(mut images: Vec<ListedImage>, what: Prune) -> Vec<ListedImage> {
     images.retain(|image| {
         let named = what.all || what.watermarks.is_some() || image.names.is_empty();

@@ -35,7 +35,7 @@ impl OwnStore {
         self.remove_alone(bundle)
     }
 
-    /// The same for a process that has the bundle's lease.
+    /// Removes a bundle and its names, unless somebody uses it. This process has the bundle's lease.
     fn remove_alone(&self, bundle: &str) -> Result<Removal> {
         let users = self.users(bundle)?;
         if !users.is_empty() {

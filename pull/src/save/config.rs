@@ -197,7 +197,7 @@ fn labels(bundle: &Value, before: &Before, section: &mut Map<String, Value>) -> 
     let annotations = bundle["annotations"].as_object().unwrap_or(&nothing);
     let mut labels = Map::new();
     for (key, value) in before.execution.labels.iter().flatten() {
-        // Those that a pull leaves out cannot be found in the bundle.
+        // Variables that a pull leaves out cannot be found in the bundle.
         if configures_runtime(key) || value.is_empty() || annotations.contains_key(key) {
             labels.insert(key.clone(), json!(value));
         }

@@ -41,11 +41,11 @@ pub(crate) struct Saved {
     pub digest: Digest,
     /// Bytes of its layers as tar archives.
     pub plain: u64,
-    /// The same as they are stored.
+    /// Bytes of its layers as they are stored, compressed or not.
     pub stored: u64,
     /// How many layers it has.
     pub layers: usize,
-    /// They themselves, the lowest first.
+    /// Its layers, the lowest first.
     pub written: Vec<WrittenLayer>,
 }
 

@@ -103,7 +103,7 @@ impl NewLayout {
 pub(super) struct NewDockerArchive<'a> {
     /// Where it is made.
     pub draft: &'a Draft,
-    /// Of the file.
+    /// The permissions of the file.
     pub mode: u32,
 }
 

@@ -15,9 +15,9 @@ pub enum Expected<'a> {
     /// What hashes to `diff_id`, as far as that is known without hashing them: a layer that is not compressed has
     /// the digest under which it is stored.
     Stored {
-        /// Of the plain bytes, by the image's config.
+        /// The digest of the plain bytes, by the image's config.
         diff_id: &'a Digest,
-        /// Of the layer as it is stored.
+        /// The digest of the layer as it is stored.
         stored: &'a Digest,
     },
     /// What hashes to this; they are hashed.

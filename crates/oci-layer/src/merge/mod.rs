@@ -77,7 +77,7 @@ pub struct DeferredLink {
 /// What became of an entry.
 #[derive(Debug)]
 pub enum Outcome<T> {
-    /// It is in the tree.
+    /// The entry is in the tree.
     Done(T),
     /// A higher layer hides it.
     Hidden,

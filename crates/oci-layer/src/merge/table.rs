@@ -79,7 +79,7 @@ pub struct DirMetadata {
 }
 
 impl DirMetadata {
-    /// Those of a directory's entry.
+    /// The metadata that the entry of a directory has.
     pub fn of(entry: &Header) -> DirMetadata {
         DirMetadata {
             mode: entry.mode,

@@ -81,21 +81,21 @@ impl DirectoryTarget<'_> {
     }
 
     /// The mode of a file on disk: its owner can read it.
-    fn file_mode(&self, asked: u32) -> u32 {
-        self.mode(asked, 0o400, guard_file)
+    fn file_mode(&self, mode: u32) -> u32 {
+        self.mode(mode, 0o400, guard_file)
     }
 
     /// The mode of a directory on disk: its owner can do everything in it, or could not even remove the tree.
-    fn dir_mode(&self, asked: u32) -> u32 {
-        self.mode(asked, 0o700, guard_dir)
+    fn dir_mode(&self, mode: u32) -> u32 {
+        self.mode(mode, 0o700, guard_dir)
     }
 
     /// A mode with what its owner needs and, in a tree that others see, without what `guard` takes.
-    fn mode(&self, asked: u32, needed: u32, guard: fn(u32) -> u32) -> u32 {
-        if asked & needed != needed {
+    fn mode(&self, mode: u32, needed: u32, guard: fn(u32) -> u32) -> u32 {
+        if mode & needed != needed {
             add(&self.counts.repaired, 1);
         }
-        let mode = asked | needed;
+        let mode = mode | needed;
         if !self.shared {
             return mode;
         }
@@ -193,7 +193,7 @@ fn guard_file(mode: u32) -> u32 {
     mode & !0o6022
 }
 
-/// The same of a directory. One with the sticky bit is no danger: others can make files in it, and replace none.
+/// A directory's mode in a tree that other users see. One with the sticky bit is no danger: others can make files in it, and replace none.
 fn guard_dir(mode: u32) -> u32 {
     match mode & 0o1000 {
         0 => mode & !0o022,

@@ -52,18 +52,18 @@ pub(crate) fn status_error(response: Response<Body>) -> Error {
     }
     let status = response.status();
     let body = read_body(response, 64 << 10, &Program::ANY).unwrap_or_default();
-    let said = serde_json::from_slice::<Body>(&body).ok().and_then(|body| {
+    let message = serde_json::from_slice::<Body>(&body).ok().and_then(|body| {
         let first = body.errors.into_iter().next().map(|one| match one.message.is_empty() {
             true => one.code,
             false => one.message,
         });
         first.or(body.details)
     });
-    match said {
+    match message {
         // A hostile registry shall not paint the user's terminal.
-        Some(said) => err!(
+        Some(message) => err!(
             "{} ({})",
-            said.chars().filter(|c| !c.is_control()).take(300).collect::<String>(),
+            message.chars().filter(|c| !c.is_control()).take(300).collect::<String>(),
             status.as_u16()
         ),
         None => err!("{} {}", status.as_u16(), status.canonical_reason().unwrap_or("")),

@@ -117,7 +117,7 @@ impl Failure {
         Failure { error, kind: FailureKind::Request }
     }
 
-    /// The same where the connection was to `host` itself. ureq tells what the name service says by a text alone, so the
+    /// What ureq says about the request to `url`, where the connection was to `host` itself. ureq tells what the name service says by a text alone, so the
     /// service is asked again: a name that does not exist will not exist in a second either.
     pub(super) fn of_host(e: HttpError, url: &str, host: &str, program: &Program) -> Failure {
         let from_system = matches!(&e, HttpError::Io(io) if io.raw_os_error().is_some());
@@ -135,7 +135,7 @@ impl Failure {
         }
     }
 
-    /// The same of a request that went to `proxy`, the URL of one that the environment names: with a proxy, nobody sees from
+    /// The failure of a request that went to `proxy`, the URL of one that the environment names: with a proxy, nobody sees from
     /// the registry's name who has refused.
     pub(super) fn by_proxy(self, proxy: &str) -> Failure {
         if self.kind == FailureKind::Interrupted {

@@ -90,7 +90,7 @@ pub(crate) struct Request<'a> {
     pub url: &'a str,
     /// Headers but `authorization`.
     pub headers: &'a [(&'a str, &'a str)],
-    /// That header, which no other host may see.
+    /// The header `authorization`, which no other host may see.
     pub authorization: Option<&'a str>,
     /// The body.
     pub payload: Payload<'a>,

@@ -31,10 +31,10 @@ const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
 
 /// No manifest or index is larger (the distribution-spec asks registries to take 4 MiB).
 pub const MANIFEST_LIMIT: u64 = 8 << 20;
-/// What the user said about how to connect.
+/// How to connect.
 #[derive(Debug, Clone, Default)]
 pub struct ConnectOptions {
-    /// Those of the user, which count before the files; none: the files alone.
+    /// Credentials of the user, which count before those of the files; none: the files alone.
     pub credentials: Option<Credentials>,
     /// Files with credentials.
     pub credential_files: CredentialFiles,
@@ -77,7 +77,7 @@ struct Connection {
     http: Http,
     /// `https` or `http`, once one of them answered.
     scheme: Mutex<Option<&'static str>>,
-    /// What it asked for last, and the tokens got for it.
+    /// The challenge of its last answer without authorization, and the tokens that were bought for it.
     challenge: Mutex<Option<Challenge>>,
     tokens: Mutex<HashMap<String, Token>>,
 }
@@ -159,7 +159,7 @@ impl Registry {
         })
     }
 
-    /// The same to write to: without mirrors, which are only read.
+    /// The registry to write to: without mirrors, which are only read.
     pub fn for_push(mut self, from: Option<String>) -> Registry {
         self.endpoints.retain(|connection| !connection.endpoint.mirror);
         self.access = Access::Push { from };
@@ -365,10 +365,10 @@ impl Registry {
                     connection.endpoint.host
                 ))));
             }
-            let asked = response.headers().get_all("www-authenticate");
-            let asked: Vec<&str> = asked.iter().filter_map(|value| value.to_str().ok()).collect();
-            let Some(challenge) = auth::parse(&asked.join(", ")) else { return Ok(answer) };
-            // The same name and password are refused again. A token may only have ended, so a new one is worth an attempt.
+            let values = response.headers().get_all("www-authenticate");
+            let values: Vec<&str> = values.iter().filter_map(|value| value.to_str().ok()).collect();
+            let Some(challenge) = auth::parse(&values.join(", ")) else { return Ok(answer) };
+            // A name and password that were refused once are refused again. A token may only have ended, so a new one is worth an attempt.
             let same =
                 connection.challenge.lock().unwrap_or_else(|e| e.into_inner()).replace(challenge.clone());
             if attempt > 0 && same == Some(challenge.clone()) && matches!(challenge, Challenge::Basic) {
@@ -496,9 +496,11 @@ impl Registry {
             && let Some(server) = realm.and_then(|r| r.split("://").nth(1)?.split('/').next())
             && is_beside(server, host)
         {
-            found =
-                CredentialFiles { docker: Vec::new(), netrc: self.connect.credential_files.netrc.clone() }
-                    .find(server, "")?;
+            found = CredentialFiles {
+                netrc: self.connect.credential_files.netrc.clone(),
+                ..CredentialFiles::default()
+            }
+            .find(server, "")?;
         }
         Ok(found)
     }
@@ -537,15 +539,15 @@ impl Registry {
 }
 
 impl Access {
-    /// The scope of a token for a repository; `asked` is what the registry asks for. For a push it is asked for all at once, since
+    /// The scope of a token for a repository; `requested` is what the registry asks for. For a push it is asked for all at once, since
     /// a registry names only what the refused request needed.
-    fn scope(&self, asked: Option<String>, repository: &str) -> String {
-        let named = asked.as_deref().and_then(|scope| {
+    fn scope(&self, requested: Option<String>, repository: &str) -> String {
+        let named = requested.as_deref().and_then(|scope| {
             let (name, _) = scope.strip_prefix("repository:")?.rsplit_once(':')?;
             Some(name.to_owned())
         });
         match self {
-            Access::Pull => asked.unwrap_or_else(|| match repository {
+            Access::Pull => requested.unwrap_or_else(|| match repository {
                 "" => String::new(),
                 repository => format!("repository:{repository}:pull"),
             }),

@@ -1,13 +1,13 @@
 //! The man pages.
 
-use crate::command::{Command, Program};
-use crate::flag::Flag;
-use crate::help::{behind, flags, remark, usages};
+use rt_cli::command::{Command, Program};
+use rt_cli::flag::Flag;
+use rt_cli::help::{behind, flags, remark, usages};
 use std::fmt::Write;
 
 /// What a page says that is not made from commands and flags. An empty line separates paragraphs.
 #[derive(Debug)]
-pub struct Texts {
+pub(crate) struct Texts {
     /// DESCRIPTION.
     pub description: &'static str,
     /// The sections behind it, and behind the flags.
@@ -16,7 +16,7 @@ pub struct Texts {
 
 /// A page about something else than a command.
 #[derive(Debug)]
-pub struct Topic {
+pub(crate) struct Topic {
     /// Its name, without its section of the manual.
     pub name: &'static str,
     /// The section of the manual: 5 for files, 7 for what is no file.
@@ -33,7 +33,7 @@ pub struct Topic {
 
 /// A section of a page.
 #[derive(Debug)]
-pub struct Section {
+pub(crate) struct Section {
     /// Its head.
     pub title: &'static str,
     /// Its paragraphs.
@@ -46,7 +46,7 @@ pub struct Section {
 
 /// An entry of a list: a variable, or a file.
 #[derive(Debug)]
-pub struct Item {
+pub(crate) struct Item {
     /// What it is about.
     pub name: &'static str,
     /// What is said of it.
@@ -89,7 +89,7 @@ fn man_head(name: &str, section: u8, summary: &str) -> String {
     format!(
         ".TH {} {section} \"\" \"rt {}\" \"rt Manual\"\n.SH NAME\n{} \\- {}\n",
         inline(&name.to_uppercase()),
-        crate::VERSION,
+        rt_cli::VERSION,
         inline(name),
         inline(summary)
     )
@@ -118,7 +118,7 @@ fn reference(page: &str) -> String {
 }
 
 /// The page of a topic.
-pub fn of_topic(topic: &Topic) -> String {
+pub(crate) fn of_topic(topic: &Topic) -> String {
     let mut page = man_head(topic.name, topic.section, topic.summary);
     let _ = write!(page, ".SH DESCRIPTION\n{}", paragraphs(topic.texts.description));
     page += &sections(topic.texts.sections);
@@ -134,7 +134,7 @@ pub fn of_topic(topic: &Topic) -> String {
 /// A document in Markdown as the sections of a page: heads from the second level on, paragraphs, tables and indented
 /// examples. What stands before the first head is left out, and so are a table's columns with the head `test`. Of a row
 /// the first column is the name of an entry.
-pub fn markdown(document: &str) -> String {
+pub(crate) fn markdown(document: &str) -> String {
     let mut page = String::new();
     let mut heads: Option<Vec<&str>> = None;
     let mut lines = document.lines().skip_while(|line| !line.starts_with("## ")).peekable();
@@ -241,7 +241,7 @@ fn man_flags(flags: impl Iterator<Item = &'static Flag>) -> String {
 }
 
 /// The page of a command.
-pub fn of_command(command: &'static Command) -> String {
+pub(crate) fn of_command(command: &'static Command) -> String {
     let mut page = man_head(&format!("rt-{}", command.name), 1, command.summary) + ".SH SYNOPSIS\n";
     for (i, (name, usage)) in usages(command).enumerate() {
         let gap = if i == 0 { "" } else { ".br\n" };
@@ -270,7 +270,7 @@ pub fn of_command(command: &'static Command) -> String {
 }
 
 /// rt(1): what all commands have in common.
-pub fn of_program(program: &Program, texts: &Texts, see_also: &[&str]) -> String {
+pub(crate) fn of_program(program: &Program, texts: &Texts, see_also: &[&str]) -> String {
     let mut page = man_head("rt", 1, program.summary);
     page += ".SH SYNOPSIS\n\\fBrt\\fR [FLAGS] COMMAND [FLAGS] ...\n.SH DESCRIPTION\n";
     page += &paragraphs(texts.description);

@@ -1,10 +1,10 @@
 //! The completions of bash, zsh and fish. What can stand where is read from the table of commands: the values of flags
 //! from their metavariables, and operands from the usage lines.
 
-use crate::command::{Command, Program, Rest};
-use crate::flag::Flag;
-use crate::help::flags;
-use crate::signals;
+use rt_cli::command::{Command, Program, Rest};
+use rt_cli::flag::Flag;
+use rt_cli::help::flags;
+use rt_cli::signals;
 use std::fmt::Write;
 
 /// What completions offer for a word.
@@ -131,7 +131,7 @@ fn longs(flags: impl Iterator<Item = &'static Flag>) -> String {
 }
 
 /// The script for bash.
-pub fn bash(program: &Program) -> String {
+pub(crate) fn bash(program: &Program) -> String {
     let offers = |kinds: &[Values]| {
         let offer = |kind: &Values| match kind {
             Values::Dirs => "_rt_paths -d".to_owned(),
@@ -340,7 +340,7 @@ fn zsh_flags(script: &mut String, flags: impl Iterator<Item = &'static Flag>) {
 }
 
 /// The script for zsh.
-pub fn zsh(program: &Program) -> String {
+pub(crate) fn zsh(program: &Program) -> String {
     let mut script = String::from(
         r#"#compdef rt
 _rt_ids() {
@@ -443,7 +443,7 @@ fn fish_flags(script: &mut String, condition: &str, flags: impl Iterator<Item = 
 }
 
 /// The script for fish.
-pub fn fish(program: &Program) -> String {
+pub(crate) fn fish(program: &Program) -> String {
     let mut valued = String::new();
     for (command, flag) in all_flags(program).filter(|(_, flag)| flag.value.is_some() && !flag.optional) {
         let patterns: Vec<_> = patterns(command, flag).iter().map(|pattern| format!("'{pattern}'")).collect();
@@ -539,8 +539,8 @@ end
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::ONE_ID;
-    use crate::flag::{switch, value};
+    use rt_cli::command::ONE_ID;
+    use rt_cli::flag::{switch, value};
 
     static BUNDLE: Flag = value("bundle", "DIR", "").short('b');
     static FORCE: Flag = switch("force", "");

@@ -1,47 +1,82 @@
-//! `rt generate`: man pages and completions, which `make install` calls.
+//! The man pages of `rt` and its completions, written from the table of commands: what an installation has, and the runtime
+//! does not need.
 
-use super::{Call, PROGRAM};
-use rt_cli::man::{Item, Section, Texts, Topic};
-use rt_cli::{completions, man};
-use rt_sys::bail;
-use rt_sys::error::{Context, Result};
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
+mod completions;
+mod man;
+
 use std::path::Path;
+use std::str::FromStr;
 
-/// Writes the man pages or a shell's completions into a directory, under the names that man(1) and
-/// the shells look for.
-pub(super) fn run(call: &Call) -> Result<u8> {
-    let dir = Path::new(call.operands[1]);
-    let write = |name: &str, text: String| {
-        let path = dir.join(name);
-        std::fs::write(&path, text).context(|| format!("write {}", path.display()))
-    };
-    match call.operands[0].to_str() {
-        Some("man") => {
-            for section in ["man1", "man5", "man7"] {
-                let path = dir.join(section);
-                std::fs::create_dir_all(&path).context(|| format!("mkdir {}", path.display()))?;
-            }
-            let topics = TOPICS.iter().map(|topic| format!("{}({})", topic.name, topic.section));
-            let topics: Vec<_> = topics.collect();
-            let topics: Vec<_> = topics.iter().map(String::as_str).collect();
-            write("man1/rt.1", man::of_program(&PROGRAM, &TEXTS, &topics))?;
-            for command in PROGRAM.shown() {
-                write(&format!("man1/rt-{}.1", command.name), man::of_command(command))?;
-            }
-            for topic in TOPICS {
-                let name = format!("man{0}/{1}.{0}", topic.section, topic.name);
-                write(&name, man::of_topic(topic))?;
-            }
-            for (program, page) in OTHER_NAMES {
-                write(&format!("man1/{program}.1"), format!(".so {page}\n"))?;
-            }
+use man::{Item, Section, Texts, Topic};
+use rt::cli::PROGRAM;
+use rt_sys::err;
+use rt_sys::error::{Context, Error, Result};
+
+/// What is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Man pages, in directories as man(1) looks for them.
+    Man,
+    /// Completions of bash.
+    Bash,
+    /// Completions of zsh.
+    Zsh,
+    /// Completions of fish.
+    Fish,
+}
+
+impl FromStr for Kind {
+    type Err = Error;
+
+    fn from_str(word: &str) -> Result<Kind> {
+        match word {
+            "man" => Ok(Kind::Man),
+            "bash" => Ok(Kind::Bash),
+            "zsh" => Ok(Kind::Zsh),
+            "fish" => Ok(Kind::Fish),
+            _ => Err(err!("{word:?} is none of man, bash, zsh, fish")),
         }
-        Some("bash") => write("rt", completions::bash(&PROGRAM))?,
-        Some("zsh") => write("_rt", completions::zsh(&PROGRAM))?,
-        Some("fish") => write("rt.fish", completions::fish(&PROGRAM))?,
-        _ => bail!("generate: {:?} is none of man, bash, zsh, fish", call.operands[0]),
     }
-    Ok(0)
+}
+
+/// Writes into the directory `dir`, under the names that man(1) and the shells look for.
+///
+/// # Errors
+/// A file cannot be written.
+pub fn write(kind: Kind, dir: &Path) -> Result<()> {
+    match kind {
+        Kind::Man => write_pages(dir),
+        Kind::Bash => write_file(dir, "rt", completions::bash(&PROGRAM)),
+        Kind::Zsh => write_file(dir, "_rt", completions::zsh(&PROGRAM)),
+        Kind::Fish => write_file(dir, "rt.fish", completions::fish(&PROGRAM)),
+    }
+}
+
+fn write_pages(dir: &Path) -> Result<()> {
+    for section in ["man1", "man5", "man7"] {
+        let path = dir.join(section);
+        std::fs::create_dir_all(&path).context(|| format!("mkdir {}", path.display()))?;
+    }
+    let topics: Vec<_> = TOPICS.iter().map(|topic| format!("{}({})", topic.name, topic.section)).collect();
+    let topics: Vec<_> = topics.iter().map(String::as_str).collect();
+    write_file(dir, "man1/rt.1", man::of_program(&PROGRAM, &TEXTS, &topics))?;
+    for command in PROGRAM.shown() {
+        write_file(dir, &format!("man1/rt-{}.1", command.name), man::of_command(command))?;
+    }
+    for topic in TOPICS {
+        write_file(dir, &format!("man{0}/{1}.{0}", topic.section, topic.name), man::of_topic(topic))?;
+    }
+    for (program, page) in OTHER_NAMES {
+        write_file(dir, &format!("man1/{program}.1"), format!(".so {page}\n"))?;
+    }
+    Ok(())
+}
+
+fn write_file(dir: &Path, name: &str, text: String) -> Result<()> {
+    let path = dir.join(name);
+    std::fs::write(&path, text).context(|| format!("write {}", path.display()))
 }
 
 /// Programs that other pages describe.
@@ -119,7 +154,7 @@ const TOPICS: &[Topic] = &[
         },
         // The tables of the document are what hooks/tests/table.rs compares with the hooks.
         document: || {
-            let document = include_str!("../../hooks/README.md");
+            let document = include_str!("../../../hooks/README.md");
             document.split_once("\n## What they cost").map_or(document, |(tables, _)| tables)
         },
         see_also: &["rt(1)", "rt-run(1)", "rt-annotations(7)", "oci-hooks(5)"],
@@ -508,7 +543,6 @@ mod tests {
             for command in PROGRAM.shown() {
                 assert!(text.contains(command.name), "{kind}: {}", command.name);
             }
-            assert!(!text.contains("generate"), "{kind}");
         }
         for command in PROGRAM.shown() {
             for flag in command.flags.iter().filter(|flag| !flag.hidden) {

@@ -1,0 +1,200 @@
+//! `rt build`: layers of another machine, by way of a registry.
+
+use crate::build::{BASE, build, built, cached, context, is_clean, put, refused, rt};
+use crate::fixture::{Cmd, Ctx};
+use crate::runner::tests;
+use std::collections::HashMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+tests! {
+    BOTH { another_machine_does_not_begin_anew, a_cache_counts_where_it_is_named, caches_that_are_none }
+}
+
+type Blobs = Arc<Mutex<HashMap<String, Vec<u8>>>>;
+
+/// A registry that keeps what it is given, by its path, for everybody.
+struct Registry {
+    name: String,
+    blobs: Blobs,
+}
+
+impl Registry {
+    fn start() -> Registry {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let name = listener.local_addr().unwrap().to_string();
+        let blobs = Blobs::default();
+        let kept = blobs.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let kept = kept.clone();
+                std::thread::spawn(move || answer(stream.unwrap(), &kept));
+            }
+        });
+        Registry { name, blobs }
+    }
+
+    fn cache(&self) -> String {
+        format!("type=registry,ref={}/team/cache:v1", self.name)
+    }
+}
+
+/// Answers one request.
+fn answer(mut stream: TcpStream, kept: &Blobs) -> Option<()> {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut line = String::new();
+    reader.read_line(&mut line).ok()?;
+    let mut words = line.split(' ').map(str::to_owned);
+    let (method, path) = (words.next()?, words.next()?);
+    let mut length = 0;
+    loop {
+        let mut header = String::new();
+        reader.read_line(&mut header).ok()?;
+        let header = header.trim().to_ascii_lowercase();
+        if header.is_empty() {
+            break;
+        }
+        if header == "expect: 100-continue" {
+            stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").ok()?;
+        }
+        if let Some(number) = header.strip_prefix("content-length:") {
+            length = number.trim().parse().ok()?;
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    let mut kept = kept.lock().unwrap();
+    let (path, query) =
+        path.split_once('?').map_or((path.clone(), ""), |(path, query)| (path.to_owned(), query));
+    let uploads = "/uploads/";
+    let (status, location, content) = match method.as_str() {
+        "POST" => (202, Some(format!("{path}{}", kept.len())), Vec::new()),
+        "PATCH" => {
+            kept.entry(path.clone()).or_default().extend(body);
+            (202, Some(path), Vec::new())
+        }
+        "PUT" if path.contains(uploads) => {
+            let mut content = kept.remove(&path).unwrap_or_default();
+            content.extend(body);
+            let digest =
+                query.split('&').find_map(|field| field.strip_prefix("digest="))?.replace("%3A", ":");
+            let blob = format!("{}/{digest}", path.split(uploads).next()?);
+            kept.insert(blob.clone(), content);
+            (201, Some(blob), Vec::new())
+        }
+        "PUT" => {
+            kept.insert(path.clone(), body);
+            (201, Some(path), Vec::new())
+        }
+        _ => match kept.get(&path) {
+            Some(content) => (200, None, content.clone()),
+            None => (if path == "/v2/" { 200 } else { 404 }, None, Vec::new()),
+        },
+    };
+    let location = location.map_or_else(String::new, |location| format!("Location: {location}\r\n"));
+    let head = format!(
+        "HTTP/1.1 {status} X\r\n{location}Content-Length: {}\r\nConnection: close\r\n\r\n",
+        content.len()
+    );
+    stream.write_all(head.as_bytes()).ok()?;
+    if method != "HEAD" {
+        stream.write_all(&content).ok()?;
+    }
+    Some(())
+}
+
+/// On another machine: with nothing of this one's.
+fn elsewhere(ctx: &Ctx, cmd: Cmd) -> Cmd {
+    let cmd = cmd.env("RT_BUILD_DIR", ctx.path("other-build")).env("RT_IMAGES", ctx.path("other-images"));
+    cmd.env("RT_CACHE", ctx.path("other-cache"))
+}
+
+/// A file whose layers have whatever a layer can have.
+fn file() -> String {
+    format!(
+        "{BASE}COPY data /data\nRUN [\"/probe\",\"write /made x\",\"mkdir /dir\",\"write /dir/in y\",\"chown /made 33 34\",\"symlink made /link\",\"mknod /null 8630 259\"]\n\
+         RUN [\"/probe\",\"rm /made\",\"rm /dir/in\",\"rmdir /dir\",\"mkdir /dir\",\"write /dir/new z\"]\n\
+         WORKDIR /w/x\nUSER 7:8\nRUN [\"/probe\",\"write /tmp/of-user x\"]\n"
+    )
+    .replace("COPY data /data\n", "COPY data /data\nRUN [\"/probe\",\"mkdir /tmp\",\"chmod /tmp 1023\"]\n")
+}
+
+fn another_machine_does_not_begin_anew(ctx: &Ctx) {
+    context(ctx);
+    put(ctx, "data/file", "text");
+    let registry = Registry::start();
+    let cache = registry.cache();
+    let to = ["--plain-http", "--cache-to", &cache, "-t", "x"];
+    let from = ["--plain-http", "--cache-from", &cache, "-t", "x"];
+    let first = built(ctx, &file(), &to);
+    let second = elsewhere(ctx, build(ctx, &file(), &from)).ok();
+    assert_eq!((cached(&second).1, &second.stdout), (0, &first.stdout), "{second:?}");
+    // It is all the same, byte for byte: what is hidden, whose it is, and when it was changed.
+    let third = elsewhere(ctx, build(ctx, &file(), &from)).ok();
+    assert_eq!((cached(&third).1, &third.stdout), (0, &first.stdout));
+    // What differs is made, and what is before it is not; from then on the cache has both.
+    let other = file().replace("/tmp/of-user x", "/tmp/of-user y");
+    let both = ["--plain-http", "--cache-from", &cache, "--cache-to", &cache, "-t", "y"];
+    let changed = elsewhere(ctx, build(ctx, &other, &both)).ok();
+    assert_eq!(cached(&changed).1, 1, "{changed:?}");
+    fs::remove_dir_all(ctx.path("other-build")).unwrap();
+    let again = elsewhere(ctx, build(ctx, &other, &both)).ok();
+    assert_eq!((cached(&again).1, again.stdout), (0, changed.stdout));
+    // What the cache has is not sent again.
+    let layers = registry.blobs.lock().unwrap().keys().filter(|path| path.contains("/blobs/sha256:")).count();
+    assert!(layers <= 8 + 3, "{layers} blobs");
+    is_clean(ctx);
+}
+
+/// What comes from a cache is used by builds that name the cache, and by no others.
+fn a_cache_counts_where_it_is_named(ctx: &Ctx) {
+    context(ctx);
+    let registry = Registry::start();
+    let cache = registry.cache();
+    let file = format!("{BASE}RUN write /a good\nRUN write /b good\n");
+    built(ctx, &file, &["--plain-http", "--cache-to", &cache]);
+    // A list that is not what its digest says counts for nothing.
+    let (mut kept, image) = (registry.blobs.lock().unwrap(), "/v2/team/cache/manifests/v1");
+    let manifest: serde_json::Value = serde_json::from_slice(&kept[image]).unwrap();
+    let list = format!("/v2/team/cache/blobs/{}", manifest["config"]["digest"].as_str().unwrap());
+    assert!(kept.contains_key(&list));
+    let damaged = kept[&list].iter().map(|byte| if *byte == b'a' { b'b' } else { *byte }).collect();
+    let good = kept.insert(list.clone(), damaged).unwrap();
+    drop(kept);
+    let from = |flags: &[&str]| elsewhere(ctx, build(ctx, &file, flags)).ok();
+    let with = ["--plain-http", "--cache-from", &cache];
+    let out = from(&with);
+    assert_eq!(cached(&out).0, 0, "its list is not what its digest says: {out:?}");
+    assert!(out.stderr.contains("--cache-from") && out.stderr.contains("nothing is taken"), "{out:?}");
+    fs::remove_dir_all(ctx.path("other-build")).unwrap();
+    registry.blobs.lock().unwrap().insert(list, good);
+    assert_eq!(cached(&from(&with)), (3, 0));
+    let alone = from(&[]);
+    assert_eq!(cached(&alone).0, 0, "without the flag: {alone:?}");
+    assert_eq!(
+        fs::read_to_string(
+            ctx.path("other-images/bundles").join(alone.stdout.trim().replacen(':', "-", 1)).join("rootfs/a")
+        )
+        .unwrap(),
+        "good"
+    );
+    assert_eq!(cached(&from(&with)).1, 0);
+}
+
+fn caches_that_are_none(ctx: &Ctx) {
+    context(ctx);
+    let registry = Registry::start();
+    let out = built(ctx, BASE, &["--plain-http", "--cache-from", &registry.cache()]);
+    assert!(out.stderr.contains("--cache-from") && out.stderr.contains("404"), "{out:?}");
+    for (flag, value) in
+        [("--cache-from", "type=local,src=x"), ("--cache-to", "type=registry"), ("--cache-to", "oci:dir")]
+    {
+        rt(ctx, &["build", flag, value, "context"]).fails(&[flag]);
+    }
+    // A registry that takes nothing is an error: the user has asked for it.
+    let flags = ["--plain-http", "--retries", "0", "--cache-to", "127.0.0.1:1/x"];
+    refused(build(ctx, BASE, &flags), &["--cache-to 127.0.0.1:1/x", "connection refused"]);
+    is_clean(ctx);
+}
