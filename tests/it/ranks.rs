@@ -21,7 +21,8 @@ tests! {
     USER { configured, other_users_do_not_join }
 }
 
-/// What each launcher says to rank N of two, and what a run of it is called.
+/// What each launcher says to rank N of two, and what a run of it is called. A new one stands at the end: tests name others by
+/// their places.
 const LAUNCHERS: [(&str, &str); 9] = [
     (
         "mpirun-1759444993",
