@@ -1,6 +1,7 @@
 //! create and run: the runtime's side of making a container.
 
 use super::handover::Streams;
+use super::holder::{self, Holder};
 use super::images::ImageMounts;
 use super::init::{self, Init};
 use super::lost::Watch;
@@ -99,6 +100,8 @@ struct Launch<'a> {
     copies: mounts::Trees,
     /// What is written to the root is gone with the container, and the caller has not asked for that.
     watch: Option<Watch>,
+    /// Holds the container for ranks that are still to come.
+    holder: Option<Holder>,
 }
 
 /// A running init and what is left to do with it.
@@ -170,13 +173,29 @@ impl<'a> Launch<'a> {
         if request.trace.is_some() {
             trace::describe(&config.spec, &plan.hooks, &request);
         }
-        Ok(Launch { store, request, id, caller, plan, config, images, state_places, proc, copies, watch })
+        let holder = holder(&request, &plan);
+        Ok(Launch {
+            store,
+            request,
+            id,
+            caller,
+            plan,
+            config,
+            images,
+            state_places,
+            proc,
+            copies,
+            watch,
+            holder,
+        })
     }
 
     /// This container, by the id of the request, for this process alone.
     fn alone(mut self) -> Self {
         self.id.clone_from(&self.request.id);
         self.plan.layer_user.clone_from(&self.id);
+        let apart = if self.plan.is_supervised() { "--root-emulation" } else { "what waits for its end" };
+        self.plan.apart = Some(apart.to_owned());
         if self.plan.maps.is_some() {
             single_copy::avoid(&mut self.plan.process.env);
         }
@@ -332,7 +351,7 @@ impl<'a> Launch<'a> {
         // The member is this process, unless a runtime stays beside the container.
         let own = rustix::process::getpid();
         let is_own = own.as_raw_nonzero().get() == record.pid;
-        let identity = is_own.then(|| ProcessIdentity::own(own, None)).flatten();
+        let identity = is_own.then(|| ProcessIdentity::of(own, None)).flatten();
         let identity = identity.unwrap_or(ProcessIdentity::StartTime(record.start_time));
         let rank = self.request.run.as_ref().and_then(|run| run.rank);
         let member = Member { task, pid: record.pid, identity, rank };
@@ -642,9 +661,24 @@ impl<'a> Launch<'a> {
             detach: self.request.lifetime.is_detached(),
             hidden: false,
             publish: &|_, _| Ok(()),
+            holder: self.holder.as_ref().filter(|_| self.request.run.is_some()).map(|holder| (holder, dir)),
             state_json,
         }
     }
+}
+
+/// What holds the container of a run for ranks that are still to come. A layer that is kept is there for them without it, and
+/// whoever writes to it next need not wait for its end.
+fn holder(request: &StartRequest, plan: &Plan) -> Option<Holder> {
+    let launcher = request.run.as_ref()?.launcher?;
+    let fits = request.lifetime == Lifetime::Foreground
+        && matches!(plan.layer, None | Some(Layer::Memory))
+        && !plan.has_children_of_init()
+        && plan.process.is_confined_last();
+    if !fits {
+        return None;
+    }
+    Holder::new(launcher).inspect_err(holder::tell).ok().flatten()
 }
 
 /// True where what the program writes is gone when it ends, and somebody should say so: the caller has asked for a root that

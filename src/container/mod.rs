@@ -8,6 +8,7 @@ mod exec;
 mod foreground;
 mod handover;
 mod hidden_state;
+mod holder;
 mod hooks;
 mod images;
 mod init;
@@ -119,6 +120,8 @@ pub(crate) struct CreateOptions {
     pub task: Option<TaskContext>,
     /// The run with whose other processes the container is shared.
     pub run: Option<Run>,
+    /// What keeps a rank from the container of the others of its run, for an error.
+    pub apart: Option<String>,
     /// The task's container outlives the step.
     pub persistent: Option<PersistentRequest>,
     /// Images that are files are unpacked and not mounted (`--extract`).
@@ -151,6 +154,10 @@ pub(crate) struct Run {
     pub named: bool,
     /// The caller has said that it shares, whatever is configured.
     pub explicit: bool,
+    /// The pid of its launcher, while which lives the container is held for ranks to come.
+    pub launcher: Option<i32>,
+    /// How many ranks the launcher starts, on this node or in all.
+    pub ranks: Option<u32>,
 }
 
 /// What a step asks of a container that outlives it.

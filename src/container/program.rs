@@ -57,6 +57,13 @@ impl ProcessPlan {
         Ok(own.into_iter().chain(self.seccomp.as_ref().map(|plan| plan.filter.clone())).collect())
     }
 
+    /// True where the config's filter, if there is one, is loaded by [`ProcessPlan::confine`].
+    pub(super) fn is_confined_last(&self) -> bool {
+        self.seccomp
+            .as_ref()
+            .is_none_or(|plan| self.no_new_privs && !plan.filter.notifies && !plan.supervised)
+    }
+
     /// Sets everything but the seccomp filter of a process with no_new_privs, which comes last.
     ///
     /// The process is in all its namespaces and its root. `on_terminal` is true where it stays in its caller's session

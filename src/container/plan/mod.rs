@@ -99,6 +99,8 @@ pub(super) struct Plan {
     pub layer_seen: Seen,
     /// The container's id, by which others know who uses the layer.
     pub layer_user: String,
+    /// What keeps a rank from the container of the others of its run.
+    pub apart: Option<String>,
     /// The layer is a step's, and another step of which Slurm says that it has ended may still use it.
     pub waits_for_layer: bool,
     /// Use chroot rather than pivot_root.
@@ -300,6 +302,7 @@ impl Plan {
                 .map(|bytes| bytes / 2),
             layer_seen: Seen::new(),
             layer_user: String::new(),
+            apart: request.apart.clone(),
             waits_for_layer: request.persistent.is_some(),
             foreign: false,
             asked_cwd: false,
