@@ -11,7 +11,7 @@ use super::init::Init;
 use super::plan::{MountKind, MountPlan, Plan};
 use super::sync::{FromInit, Link};
 use super::{Checkpoint, mounts};
-use rt_sys::error::{Context, Result};
+use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount;
 use rt_sys::ns::{self, Namespace, Namespaces};
 use rt_sys::process::{self, Child, Memory};
@@ -20,6 +20,7 @@ use rt_sys::{bail, err, fd, signal};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{self, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, PidfdFlags};
 use std::convert::Infallible;
@@ -158,7 +159,13 @@ impl Plan {
         let (Some(late), Some(mount)) = (&self.late, proc_of(self)) else { return Ok(()) };
         // Before the other one goes: the kernel gives a user namespace a new one where it sees one in full.
         let tree = mounts::new_proc(mount)?;
-        rustix::mount::unmount(PROC, UnmountFlags::DETACH).context(|| "unmount /proc")?;
+        // It is another PID namespace's. Whoever has a file or a directory of it would keep it: then the kernel refuses (EBUSY).
+        rustix::mount::unmount(PROC, UnmountFlags::empty()).map_err(|e| match e {
+            Errno::BUSY => {
+                err!("a restored process has a file or a directory of /proc, which would be the host's")
+            }
+            e => Error::from(e).context("unmount /proc"),
+        })?;
         mount::attach_to(&tree, Path::new(PROC)).context(|| "mount /proc")?;
         let root = fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let mut rootfs = Rootfs::for_hook(root, Image { path: Path::new("/"), readonly: true });
