@@ -14,6 +14,7 @@
 # make test-kernels  kernels 5.10 to 7.x, aarch64, AppArmor, SELinux, in QEMU: integration/kernels/results.tsv (root, hours)
 # make test-gpu  a node with a GPU of NVIDIA's: integration/gpu/RESULTS.md; `make gpu-kit` makes what it needs there
 # make test-faults  makes each system call of rt fail, and looks at what comes of it: integration/faults.sh
+# make test-containerfiles  buildah's 187 conformance cases by rt build: integration/containerfiles/expected.tsv (root, 10 minutes)
 # make bench    benches/RESULTS.md: rt beside crun, runc, bubblewrap and the floor
 # make fuzz     every fuzz target for SECONDS
 # make coverage what the black-box tests reach: target/coverage/report (llvm-profdata and llvm-cov of rustc's LLVM)
@@ -26,7 +27,7 @@ CHECK ?= 1
 CARGO ?= cargo
 
 .PHONY: all dist release spank install-spank uninstall-spank install install-hooks uninstall demo demo-hooks check test test-slurm \
-	test-kernels test-faults test-gpu gpu-kit bench bench-hooks bench-syscalls fuzz coverage clean build/rt
+	test-kernels test-faults test-containerfiles test-gpu gpu-kit bench bench-hooks bench-syscalls fuzz coverage clean build/rt
 
 all: build/rt
 
@@ -81,6 +82,9 @@ gpu-kit: build/rt
 
 test-faults: build/rt
 	@integration/faults.sh build/rt --all
+
+test-containerfiles: build/rt
+	@integration/containerfiles/all build/rt
 
 test-gpu:
 	@[ -x build/rt ] || $(MAKE) build/rt

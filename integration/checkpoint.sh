@@ -16,7 +16,8 @@ if [ -z "${RT_CHECKPOINT_INSIDE:-}" ]; then
 	integration/packages gcc libc6-dev mmdebstrap busybox-static util-linux squashfs-tools python3
 	RT_CHECKPOINT_INSIDE=1 exec unshare --mount --propagation private "$0" "$rt"
 fi
-work=$(mktemp -d) uid=23456
+# Of a user that no other test is: whatever runs as this one is this test's.
+work=$(mktemp -d) uid=27182
 server=
 trap 'umount /dev/fuse 2>/dev/null; [ -z "$server" ] || kill $server 2>/dev/null; rm -rf "$work"' EXIT
 chmod 755 "$work"
@@ -67,11 +68,13 @@ P
 chown -R $uid "$work"/{out,home,images,init,hpc}
 become() { exec setpriv --reuid $uid --regid $uid --clear-groups env -i PATH="$work/home/bin:/usr/bin:/bin" HOME="$work/home" RT_CRIU="$criu" "$@"; }
 user() { (become "$@"); }
+root() { env RT_CRIU="$criu" "$@"; }
 
 start() { # SHAPE CASE FLAGS...: in the background, until the case is ready; its output is in $work/home/output
 	local shape=$1 case=$2
 	shift 2
 	local flags=(--init) bundle=init
+	[ "$shape" != first ] || flags=()
 	[ "$shape" != hpc ] || flags=() bundle=hpc
 	[ "$shape" != caller ] || flags+=(--user-map caller)
 	rm -rf "$work"/out/* "$work/home/output" "$work/images/$case"
@@ -90,7 +93,7 @@ goes_on() { # SHAPE CASE FLAGS...: dumped, ended, restored, and everything is as
 	[ "$shape" != hpc ] || bundle=hpc
 	[ "$shape" != caller ] || map=(--user-map caller)
 	start "$@" || return 1
-	user "$rt" checkpoint --image-path "$work/images/$case" "$case" || { kill -9 $runs; wait $runs; return 1; }
+	user "$rt" checkpoint --image-path "$work/images/$case" "$case" || { user "$rt" delete --force "$case"; wait $runs; return 1; }
 	wait $runs
 	user touch "$work/out/go"
 	user timeout 20 sh -c 'exec "$@" >>$HOME/output 2>&1 </dev/null' - "$rt" restore "${map[@]}" -b "$work/$bundle" --image-path "$work/images/$case" "$case"
@@ -112,8 +115,8 @@ refused() { # SHAPE CASE: an error, no image, and the program goes on to its end
 	return $status
 }
 for round in $(seq "${ROUNDS:-1}"); do
-	for shape in init caller hpc; do
-		for case in tree threads files removed events timers memory-files locks watch sockets; do
+	for shape in init caller hpc first; do
+		for case in tree ended threads files removed events timers memory-files locks watch sockets; do
 			check "$shape/$case/$round" "" 0 goes_on $shape $case
 		done
 	done
@@ -136,6 +139,23 @@ pipes() { # each line that goes in comes out with the next number, before the ch
 	tr '\n' , <"$work/home/output"
 }
 check streams/pipes "^0 a,1 b,$" 0 pipes
+
+# What was /dev/null and is a pipe now stays /dev/null, as where containerd restores; a file does not become a pipe.
+replaced() { # WHAT IT WAS
+	local images=$work/images/replaced
+	rm -f "$work/out/go" && : >"$work/home/file" && chown $uid "$work/home/file"
+	become sh -c 'exec "$@" <$0 >$0 2>$0' "$1" "$rt" run --init --name replaced "$work/init" -- sh -c 'echo ready >/out/ready; until [ -e /out/go ]; do sleep 0.1; done; echo more; exit 7' &
+	for _ in $(seq 200); do [ -e "$work/out/ready" ] && break; sleep 0.05; done
+	user "$rt" checkpoint --image-path "$images" replaced || return 1
+	wait $!
+	user touch "$work/out/go"
+	: | user "$rt" restore -b "$work/init" --image-path "$images" replaced 2>&1 | cat
+	local status=${PIPESTATUS[1]}
+	rm -rf "$images" "$work/out/ready"
+	return $status
+}
+check streams/null "" 7 replaced /dev/null
+check streams/file "standard stream 0 was a file, and is none now" 1 replaced "$work/home/file"
 
 # run --checkpoint: ended by signals, and called again until the program has come to its end.
 grows() { # until the program, which was ended or is new, writes
@@ -172,9 +192,9 @@ if [ "$(stat -c %a /dev/fuse 2>/dev/null)" != 666 ] && mknod -m 666 "$work/fuse"
 fi
 mksquashfs "$work/init/rootfs" "$work/image.sqsh" -quiet -no-progress >/dev/null && chmod 644 "$work/image.sqsh"
 flags= image=$work/image.sqsh
-check again/keys "gets a seccomp filter.*--no-new-keyring leaves out" 1 user "$rt" run --checkpoint "$work/images/again" "$image" -- true
-flags=--no-new-keyring
 check again/image-file "" 0 again USR1 USR1
+flags=--no-new-keyring
+check again/own-keys "" 0 again USR1
 flags= image=$work/init
 requeued() { # SIGNAL: what Slurm was asked
 	mkdir -p "$work/home/bin"
@@ -226,11 +246,40 @@ limits() { # PYTHON: dumped with the one config, not restored into another
 }
 check limits/capabilities "restored process .*Cap.* more than the config gives" 1 \
 	limits 'c["process"]["capabilities"] = {k: ["CAP_KILL"] for k in ("bounding", "effective", "permitted")}'
-check limits/filter "the program gets a seccomp filter" 1 limits 'c["linux"]["seccomp"] = {"defaultAction": "SCMP_ACT_ALLOW"}'
+check limits/filter "has another seccomp filter than the config|has 0 seccomp filters, and the config gives 1" 1 \
+	limits 'c["linux"]["seccomp"] = {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["mkdir"], "action": "SCMP_ACT_ERRNO"}]}'
+# A filter of the config's is there before and after, with all else that limits the program.
+filtered() { # WHO FLAGS...: what the program says of itself at the start and at the end, and what its filter refuses
+	local who=$1 images=$work/images/filtered
+	[ $who = user ] || images=$work/filtered
+	shift
+	with 'c["linux"]["seccomp"] = {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_ERRNO"}]}'"$also"
+	rm -f "$work"/out/*
+	: >"$work/home/output" && chown $uid "$work/home/output"
+	$who sh -c 'exec "$@" >>"$0" 2>&1 </dev/null' "$work/home/output" "$rt" run --name filtered "$@" "$work/home/other" -- sh -c '
+		status() { cat /proc/$$/status | while read key value; do case $key in Seccomp*|NoNewPrivs*|Cap*) echo "$key $value" ;; esac; done; }
+		status; echo ready; until [ -e /out/go ]; do sleep 0.1; done; status; busybox mkdir /tmp/x || echo refused' &
+	for _ in $(seq 200); do grep -q ready "$work/home/output" && break; sleep 0.05; done
+	$who "$rt" checkpoint --image-path "$images" filtered || { cat "$work/home/output"; $who "$rt" delete --force filtered; return 1; }
+	wait $!
+	user touch "$work/out/go"
+	$who sh -c 'exec "$@" >>"$0" 2>&1 </dev/null' "$work/home/output" "$rt" restore -b "$work/home/other" --image-path "$images" filtered
+	local status=$?
+	cat "$work/home/output"
+	rm -rf "$images"
+	[ $status = 0 ] && [ "$(sed '/^ready/,$d' "$work/home/output")" = "$(sed '1,/^ready/d; /x/,$d' "$work/home/output")" ] &&
+		[ "$(sed -n 's/^Seccomp_filters: //p' "$work/home/output" | head -1)" = 1 ]
+}
+also=
+check filter/init "^refused" 0 filtered user --init
+check filter/first "^refused" 0 filtered user
+also='; [c["linux"].pop(key, 0) for key in ("uidMappings", "gidMappings")]'
+also+='; c["linux"]["namespaces"] = [n for n in c["linux"]["namespaces"] if n["type"] != "user"]'
+check filter/root "^refused" 0 filtered root
 check limits/memory "restore /tmp: the config mounts no file system in memory there" 1 \
 	limits 'c["mounts"] = [m for m in c["mounts"] if m["destination"] != "/tmp"]'
 
-for shape in init hpc; do
+for shape in init hpc first; do
 	check "$shape/filter" "^rt: process [0-9]* .cases. has a seccomp filter" 1 refused $shape filter
 	check "$shape/memfd" "descriptor 3 is /memfd:twice .*mapped too.*close it" 1 refused $shape memfd-twice
 	check "$shape/timer" "descriptor 3 is a periodic timer" 1 refused $shape unread-tick
@@ -256,8 +305,82 @@ connected() { # SHAPE: to a server outside
 for shape in init hpc; do
 	check "$shape/outside" "descriptor 3 is a connection to a program outside" 1 connected $shape
 done
+check first/proc "descriptor 3 is /proc/meminfo, and the program is process 1" 1 eval '
+	user "$rt" run -d --name proc "$work/init" -- sh -c "exec 3</proc/meminfo; echo ready >/out/ready; sleep 60" >/dev/null
+	until [ -e "$work/out/ready" ]; do sleep 0.05; done
+	user "$rt" checkpoint --image-path "$work/images/proc" proc
+	status=$?
+	user "$rt" delete --force proc
+	(exit $status)'
 check init/other "is none of the program's .rt exec has started it" 1 refused init other
 check init/semaphore "has a System V object ./proc/sysvipc/sem." 1 refused init semaphore
 check init/queue "a POSIX message queue" 1 refused init queue
+
+# kill -9 of rt, or of criu, at $KILLS points of a dump and of a restore: the program runs on, the last image is whole, and no
+# process is left.
+nobody_left() { # within some seconds: what was killed may have had children that end by themselves
+	for _ in $(seq 200); do pgrep -u $uid >/dev/null || return 0; sleep 0.05; done
+	ps -u $uid -o pid,ppid,stat,args
+	return 1
+}
+victim() { # WHO RT: the process to kill; rt where there is no criu
+	[ "$1" = rt ] || pgrep -u $uid -f images-dir | head -1 | grep . || echo "$2"
+	[ "$1" != rt ] || echo "$2"
+}
+interrupted() { # WHO MILLISECONDS COMMAND...
+	local who=$1 delay=$2 runtime
+	shift 2
+	become "$@" >>"$work/home/output" 2>&1 </dev/null &
+	runtime=$!
+	sleep "$(printf '%d.%03d' $((delay / 1000)) $((delay % 1000)))"
+	kill -9 "$(victim $who $runtime)" 2>/dev/null
+	timeout 5 tail --pid=$runtime -f /dev/null || kill -9 $runtime
+	wait $runtime
+}
+milliseconds() { local start=${EPOCHREALTIME/./}; "$@" >/dev/null 2>&1; echo $(((${EPOCHREALTIME/./} - start) / 1000)); }
+KILLS=${KILLS:-6}
+kills() { # WHO SHAPE
+	local who=$1 shape=$2 image=$work/images/tree took n flags=()
+	start $shape tree || return 1
+	local dump=("$rt" checkpoint --leave-running --image-path "$image" tree)
+	user "${dump[@]}" || return 1
+	took=$(milliseconds user "${dump[@]}")
+	for n in $(seq $KILLS); do
+		interrupted $who $((took * n / KILLS)) "${dump[@]}"
+		# What a dump has left goes on by itself to its end.
+		for _ in $(seq 200); do pgrep -u $uid -f images-dir >/dev/null || break; sleep 0.05; done
+		[ "$(user "$rt" state tree | sed -n 's/.*"status": "\(.*\)".*/\1/p')" != paused ] || user "$rt" resume tree || return 1
+		[ -e "$image/rt.json" ] || { echo "point $n: no image"; return 1; }
+	done
+	user "${dump[@]}" || return 1
+	[ "$(ls -A "$work/images")" = tree ] || { ls -A "$work/images"; return 1; }
+	user touch "$work/out/go"
+	wait $runs || { echo "the program ended with $?"; cat "$work/home/output"; return 1; }
+	rm "$work/out/go"
+	nobody_left || return 1
+	local restore=("$rt" restore -b "$work/init" --image-path "$image" tree)
+	for n in $(seq $KILLS); do
+		interrupted $who $((took * n / KILLS)) "${restore[@]}"
+		user "$rt" delete --force tree
+		nobody_left || { echo "point $n of restore"; return 1; }
+	done
+	user touch "$work/out/go"
+	: >"$work/home/output"
+	user sh -c '"$@" >>$HOME/output 2>&1 </dev/null' - "${restore[@]}" || { cat "$work/home/output"; return 1; }
+	nobody_left && rm -rf "$image"
+}
+for shape in init first; do
+	for who in rt criu; do
+		check kill/$who/$shape "" 0 kills $who $shape
+	done
+done
+
+# podman and containerd, as root.
+integration/packages podman conmon containerd runc iproute2
+integration/clients/image "$work/image.tar" &&
+	integration/clients/world machine "$rt" "$PWD/integration/checkpoint/clients" "$criu" "$work/image.tar" >"$work/clients.log" 2>&1 </dev/null
+cat "$work/clients.log"
+passed=$((passed + $(grep -c '^PASS' "$work/clients.log"))) failed=$((failed + $(grep -c '^FAIL' "$work/clients.log")))
+grep -q '^PASS clients/nothing-left' "$work/clients.log" || failed=$((failed + 1))
 echo "result: integration/checkpoint: $passed passed, $failed failed, 0 skipped"
 [ $failed = 0 ]

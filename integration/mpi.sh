@@ -211,6 +211,12 @@ for host in "${names[@]}"; do
 done
 
 
+# Ranks of each launcher share a container.
+for image in "${names[@]}"; do
+	check "shared/$image" "^(mnt:[^ ]*).\1.$" 0 \
+		on $image $(launch_plain $image) /rt/bin/direct $image -- sh -c 'readlink /proc/self/ns/mnt; sleep 1'
+done
+
 # With the image's own library and messages of 4 MB. Ranks in one container read each other's memory, and no variable keeps
 # them from it. In containers of their own they may not, by none of the ways of Open MPI and UCX, and none hangs.
 for image in "${names[@]}"; do

@@ -1,6 +1,6 @@
 #!/bin/bash
-# The ranks of a node in one container (rt run --share), by the launchers of this machine: Open MPI and MPICH of Debian. The
-# image is the host's own userland. LOOPS=200 ends so many runs of 16 ranks at random times, 12 by default; SEED repeats them.
+# The ranks of a node in one container (rt run --share), by the launchers of this machine: Open MPI, MPICH and torchrun of Debian.
+# The image is the host's own userland. LOOPS=200 ends so many runs of 16 ranks at random times, 12 by default; SEED repeats them.
 # usage: integration/ranks.sh RT   (root: installs the launchers, becomes a user without a passwd entry)
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -15,9 +15,13 @@ if [ "$(id -u)" != 0 ]; then
 	skip "only root can become a user without a passwd entry"
 	exit 0
 fi
-integration/packages gcc libc6-dev openmpi-bin libopenmpi-dev mpich libmpich-dev strace squashfs-tools busybox-static
+integration/packages gcc libc6-dev openmpi-bin libopenmpi-dev mpich libmpich-dev python3-torch iproute2 strace squashfs-tools busybox-static
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+clean() { # the namespaces of the nodes must not be removed with the rest
+	umount "$work"/node[12].* 2>/dev/null
+	rm -rf "$work"
+}
+trap clean EXIT
 chmod 755 "$work"
 mkdir -p "$work"/{home,state}
 install -m 755 "$rt" "${rt%/*}/rt-image" "$work/"
@@ -100,6 +104,10 @@ for mpi in openmpi mpich; do
 	# One rank's memory is read by another as often as without a container.
 	check $mpi/memory-is-read "^([1-9][0-9]*) \1.$" 0 \
 		echo "$(by_cma "${start[@]}" -n 2 "${ring[@]}") $(by_cma "${start[@]}" -n 2 ./ring-$mpi)"
+	in_turns() { # each has ended before the next one comes
+		run "${start[@]}" -n 3 sh -c 'sleep ${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; exec "$@"' - "${app[@]}" -- readlink /proc/self/ns/mnt
+	}
+	check $mpi/in-turns "^3.$" 0 echo "$(in_turns | counted)"
 	two() {
 		run "${start[@]}" -n 2 "${app[@]}" -- sh -c "$places" &
 		run "${start[@]}" -n 2 "${app[@]}" -- sh -c "$places"
@@ -163,6 +171,56 @@ for mpi in openmpi mpich; do
 	done
 	check "$mpi/$loops-runs-with-kills" "^0 wrong" 0 echo "$wrong wrong"
 done
+
+# Two nodes, which are network namespaces: the ranks of each share a container, and reach those of the other. The name of a node is
+# its address, since nothing here knows names.
+cat >"$work/home/sum.py" <<'P'
+import os
+import torch
+import torch.distributed as group
+group.init_process_group("gloo")
+rank, size = group.get_rank(), group.get_world_size()
+total = torch.tensor([rank])
+group.all_reduce(total)
+places = [None] * size
+group.all_gather_object(places, (os.environ["GROUP_RANK"], os.readlink("/proc/self/ns/mnt")))
+if rank == 0:
+    nodes = {node for node, _ in places}
+    print(f"{size} ranks in {len(set(places))} containers on {len(nodes)} nodes, sum {int(total)}")
+P
+network=10.231.0
+on_node() { # NODE COMMAND...
+	local node=$work/node$1
+	shift
+	nsenter --net="$node.net" --uts="$node.uts" "$@"
+}
+make_nodes() {
+	local n
+	for n in 1 2; do
+		touch "$work/node$n".{net,uts}
+		unshare --net="$work/node$n.net" --uts="$work/node$n.uts" sh -c "hostname $network.$n; ip link set lo up" || return
+	done
+	on_node 1 ip link add veth0 type veth peer name veth0 netns "$work/node2.net" || return
+	for n in 1 2; do on_node $n sh -c "ip addr add $network.$n/24 dev veth0; ip link set veth0 up" || return; done
+}
+# Streams go to files, because torchrun 1.13 knows no "none" under Python 3.11.
+torchrun=(/usr/bin/torchrun --nnodes 2 --nproc_per_node 2 --rdzv_backend c10d --rdzv_endpoint $network.1:29400 --rdzv_id job
+	--redirects 2 --tee 2 --no_python)
+each_node() {
+	local n
+	for n in 1 2; do
+		(cd "$work/home" && on_node $n timeout 120 setpriv --reuid $uid --regid $uid --clear-groups env -i PATH=/usr/bin:/bin \
+			HOME="$work/home" GLOO_SOCKET_IFNAME=veth0 "${torchrun[@]}" "${app[@]}" -- /usr/bin/python3 sum.py) &
+	done
+	wait
+}
+if /usr/bin/python3 -c 'import torch' 2>/dev/null && make_nodes; then
+	check torchrun/two-nodes "4 ranks in 2 containers on 2 nodes, sum 6" 0 each_node
+	umount "$work"/node[12].*
+	check torchrun/none-left "^.$" 0 nothing_left
+else
+	skip "no torchrun, or no network namespaces"
+fi
 
 echo "result: integration/ranks: $passed passed; $failed failed"
 [ $failed = 0 ]

@@ -46,6 +46,19 @@ static void stay(void)
 		nap();
 }
 
+// A child that has ended, and is waited for later.
+static void ended(void)
+{
+	int status;
+	pid_t child = fork();
+	if (child == 0)
+		_exit(5);
+	siginfo_t info;
+	MUST(waitid(P_PID, child, &info, WEXITED | WNOWAIT) == 0);
+	stay();
+	MUST(waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 5);
+}
+
 static void tree(void)
 {
 	int pipes[2], pair[2], server = socket(AF_UNIX, SOCK_STREAM, 0), status;
@@ -365,7 +378,7 @@ static const struct {
 	const char *name;
 	void (*run)(void);
 } all[] = {
-	{ "tree", tree }, { "threads", threads }, { "files", files }, { "removed", removed }, { "events", events },
+	{ "tree", tree }, { "ended", ended }, { "threads", threads }, { "files", files }, { "removed", removed }, { "events", events },
 	{ "timers", timers }, { "memory-files", memory_files }, { "locks", locks }, { "watch", watch }, { "sockets", sockets },
 	{ "connection", connection }, { "count", count }, { "answers", answers }, { "filter", filter }, { "memfd-twice", memfd_twice }, { "unread-tick", unread_tick },
 	{ "removed-mapping", removed_mapping }, { "system-v", system_v }, { "semaphore", semaphore }, { "queue", queue }, { "uring", uring },

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufRead, Read};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,7 +12,9 @@ use std::sync::Arc;
 use oci_layer::decode::{self, Compression};
 use oci_layer::tar::{EntryKind, Reader};
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, disk, err};
+use rt_sys::rootfs::open_in;
+use rt_sys::{bail, disk, err, fd};
+use rustix::fs::OFlags;
 
 /// Symbolic links in archives of `docker save` point from layer to layer.
 const LINKS: usize = 8;
@@ -20,8 +23,10 @@ const MAX_MEMBERS: usize = 100_000;
 
 /// Where files of an image are looked up by name.
 pub(crate) enum Store {
-    /// A directory.
+    /// A directory. Links are followed wherever they lead: what is read has a digest with which it is compared.
     Directory(PathBuf),
+    /// A directory in which links lead nowhere else: what is read of it is sent to others as it is.
+    Enclosed(OwnedFd),
     /// A tar archive, by the places of its members.
     Tar {
         /// The archive, not compressed.
@@ -55,6 +60,11 @@ pub(crate) enum Member {
 }
 
 impl Store {
+    /// Opens a directory whose links lead nowhere else.
+    pub(crate) fn enclosed(path: &Path) -> Result<Store> {
+        disk::open_root(path).map(Store::Enclosed)
+    }
+
     /// Opens an archive; a compressed one is unpacked into a file of `scratch`.
     pub(crate) fn open_tar(path: &Path, scratch: impl Fn() -> Result<File>) -> Result<Store> {
         let doing = || format!("read {}", path.display());
@@ -138,6 +148,16 @@ impl Store {
         match self {
             Store::Directory(dir) => {
                 let file = disk::open_named(&dir.join(name))?;
+                let length = disk::length(&file)?;
+                Ok(StoredFile { file: Arc::new(file), offset: 0, length })
+            }
+            Store::Enclosed(dir) => {
+                let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+                let context = || format!("open {name} in {}", fd::shown(dir));
+                let file = File::from(open_in(dir.as_fd(), Path::new(name), flags).context(context)?);
+                if !disk::metadata(&file)?.is_file() {
+                    bail!("{}: not a regular file", context());
+                }
                 let length = disk::length(&file)?;
                 Ok(StoredFile { file: Arc::new(file), offset: 0, length })
             }

@@ -208,7 +208,7 @@ fn bundle(what: What<'_>, options: &PushOptions, cache: &Cache, interrupt: &Inte
 /// Finds the blobs of an image on disk.
 fn image(source: &Source, options: &PushOptions, cache: &Cache) -> Result<ReadyImage> {
     let (store, select) = match source {
-        Source::OciLayout { path, select } => (Store::Directory(path.clone()), select),
+        Source::OciLayout { path, select } => (Store::enclosed(path)?, select),
         Source::OciArchive { path, select } => (Store::open_tar(path, || cache.nameless())?, select),
         _ => bail!("not an image-spec layout"),
     };

@@ -317,3 +317,36 @@ fn registries_conf_counts() {
     let output = push(format!("{table}[[registry]]\nprefix = \"site.example/team\"\nblocked = true\n"));
     assert!(String::from_utf8_lossy(&output.stderr).contains("blocked"), "{output:?}");
 }
+
+/// Whoever made a layout chooses no file of the caller's that is sent.
+#[test]
+fn no_link_leads_out_of_a_layout() {
+    let place = Place::new("push-links");
+    let server = Uploads::start(Fault::None);
+    Image::new(vec![Layer::default().file("f", "x")]).layout(&place.join("image"));
+    let name = server.name("team/x:1");
+    let push = ["push", "-q", "--plain-http", "oci:image:t", &name];
+    place.good(&push);
+    let index: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(place.join("image/index.json")).unwrap()).unwrap();
+    let blob = |digest: &serde_json::Value| {
+        place.join("image/blobs/sha256").join(&digest.as_str().unwrap()["sha256:".len()..])
+    };
+    let manifest: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(blob(&index["manifests"][0]["digest"])).unwrap()).unwrap();
+    for (number, moved) in
+        [blob(&manifest["layers"][0]["digest"]), blob(&manifest["config"]["digest"])].iter().enumerate()
+    {
+        let elsewhere = place.join(&format!("secret{number}"));
+        std::fs::rename(moved, &elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, moved).unwrap();
+        let said = place.bad(&["push", "-q", "--plain-http", "oci:image:t", &server.name("team/y:1")]);
+        assert!(said.contains("blobs/sha256"), "{said}");
+        std::fs::remove_file(moved).unwrap();
+        // A link within it is followed.
+        let inside = place.join(&format!("image/inside{number}"));
+        std::fs::rename(&elsewhere, &inside).unwrap();
+        std::os::unix::fs::symlink(format!("../../inside{number}"), moved).unwrap();
+    }
+    place.good(&push);
+}

@@ -3,7 +3,9 @@
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::ns::Namespaces;
 use rt_sys::process::{self, Child, Memory};
-use rt_sys::{err, fd};
+use rt_sys::{bail, err, fd};
+use rustix::event::{PollFd, PollFlags};
+use rustix::fd::BorrowedFd;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 /// Does `work` in a child, which has its own copy of the memory, and waits for it. What the child prints is the error's text,
@@ -36,6 +38,18 @@ pub(super) fn run(work: impl FnOnce() -> Result<()>) -> Result<()> {
 pub(super) fn report(error: &Error) -> i32 {
     let _ = fd::write_all(rustix::stdio::stderr(), format!("{error}\n").as_bytes());
     1
+}
+
+/// Waits until `child` has ended. It is ended where `runtime` ends before.
+pub(super) fn wait_beside(child: &Child, runtime: Option<BorrowedFd<'_>>) -> Result<()> {
+    let mut fds = vec![PollFd::new(&child.pidfd, PollFlags::IN)];
+    fds.extend(runtime.map(|runtime| PollFd::from_borrowed_fd(runtime, PollFlags::IN)));
+    process::poll(&mut fds, None)?;
+    if fds[0].revents().is_empty() {
+        child.end();
+        bail!("the runtime has died");
+    }
+    Ok(())
 }
 
 /// Waits for `child`.

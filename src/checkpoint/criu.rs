@@ -4,6 +4,7 @@
 //! has to be in the image: it, its loader and its library directories are opened on the host and executed by descriptor.
 
 use crate::container::loader_of;
+use rt_image_store::word::changeable_by_others;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::process::ExecArgs;
 use rt_sys::{bail, caller, caps, err, fd, look, output};
@@ -128,18 +129,26 @@ impl Criu {
         Ok(Opened { program, loader })
     }
 
-    /// Opens criu and `dirs`, each by a mount of its own: the processes of a container may look into criu, and nothing above these
-    /// directories is to be reached by its descriptors.
-    pub(super) fn open_apart(&self, dirs: &[&Path]) -> Result<(Opened, Vec<OwnedFd>)> {
+    /// The same, and `dirs`, each by its path and open, by mounts of their own: the processes of a container may look into criu,
+    /// and nothing above these directories is to be reached by its descriptors.
+    pub(super) fn open_apart(&self, dirs: &[(&Path, &OwnedFd)]) -> Result<(Opened, Vec<OwnedFd>)> {
         let mut paths = vec![self.path.as_path()];
         if let Some((loader, libraries)) = &self.loader {
             paths.push(loader);
             paths.extend(libraries.iter().map(PathBuf::as_path));
         }
         let own = paths.len();
-        paths.extend(dirs);
+        paths.extend(dirs.iter().map(|(path, _)| *path));
         let mut opened = rt_sys::mount::apart(&paths)?;
-        let dirs = opened.split_off(own);
+        let copies = opened.split_off(own);
+        // The kernel copies by path alone, and the path can lead elsewhere by now.
+        for ((path, dir), copy) in dirs.iter().zip(&copies) {
+            let (dir, copy) = (fd::stat(dir)?, fd::stat(copy)?);
+            if (dir.st_dev, dir.st_ino) != (copy.st_dev, copy.st_ino) {
+                bail!("{}: somebody has put another directory in its place", path.display());
+            }
+        }
+        let dirs = copies;
         let mut opened = opened.into_iter();
         let program = opened.next().ok_or_else(|| err!("criu was not opened"))?;
         let loader = opened.next().map(|loader| (loader, opened.collect()));
@@ -227,9 +236,32 @@ fn loader_beside(program: &Path, named: &Path) -> Result<(PathBuf, Vec<PathBuf>)
                 dirs.push(dir);
             }
         }
+        if root != Path::new("/") {
+            require_own(&loader, &dirs)?;
+        }
         return Ok((loader, dirs));
     }
     bail!("{}: its loader {} is not there", program.display(), named.display())
+}
+
+/// Fails where others can put something else at a loader or a directory with libraries: anybody can make one above a criu that
+/// lies in a directory that is open to all.
+fn require_own(loader: &Path, dirs: &[PathBuf]) -> Result<()> {
+    let shown = || format!("{}, the loader of criu", loader.display());
+    let owner = fs::stat(loader).context(shown)?.st_uid;
+    if !caller::is_trusted(owner) && !caller::may_be_hosts_root(owner) {
+        bail!("{}: it is another user's", shown());
+    }
+    let above = loader.parent().unwrap_or(Path::new("/"));
+    for dir in std::iter::once(above).chain(dirs.iter().map(PathBuf::as_path)) {
+        if let Some(place) = changeable_by_others(dir)? {
+            bail!(
+                "{}: criu's libraries are not taken from there: others can put something else at {place}",
+                dir.display()
+            );
+        }
+    }
+    Ok(())
 }
 
 fn joined(dirs: &[PathBuf]) -> OsString {

@@ -1,10 +1,10 @@
 //! What criu says in its log, as part of an error.
 
-use rt_sys::error::Error;
+use rt_sys::error::{Context, Error, Result};
 use rt_sys::fd;
 use rustix::fd::OwnedFd;
-use rustix::fs::{self, Mode, OFlags};
-use std::path::Path;
+use rustix::fs::{self, AtFlags, Mode, OFlags};
+use rustix::io::Errno;
 
 /// How many bytes of a log are looked at.
 const MOST: usize = 64 << 20;
@@ -12,16 +12,17 @@ const MOST: usize = 64 << 20;
 /// Lines that stand in the log of a run without root that has succeeded, too.
 const HARMLESS: [&str; 2] = ["Unexpected error: -1", "RLIMIT_NOFILE"];
 
-/// The error with the first two that criu has written to `name` in the directory `dir`.
-pub(super) fn explain(error: Error, dir: &Path, name: &str) -> Error {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    match fs::open(dir, flags, Mode::empty()) {
-        Ok(dir) => explain_in(error, &dir, name),
-        Err(_) => error,
+/// Makes the empty log `name` in `dir`. criu would write through a link that is there.
+pub(super) fn make(dir: &OwnedFd, name: &str) -> Result<()> {
+    match fs::unlinkat(dir, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(e) => return Err(e).context(|| format!("remove {name}")),
     }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR).context(|| format!("make {name}")).map(drop)
 }
 
-/// The error of [`explain`], where the directory is open: it may be out of reach of its path.
+/// The error with the first two that criu has written to `name` in `dir`.
 pub(super) fn explain_in(error: Error, dir: &OwnedFd, name: &str) -> Error {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let read = fs::openat(dir, name, flags, Mode::empty())

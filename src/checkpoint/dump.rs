@@ -5,22 +5,24 @@
 
 use super::aside;
 use super::criu::{Criu, Opened};
-use super::image::{Draft, Image};
+use super::image::{self, Draft, Image};
 use super::manifest::Manifest;
 use super::preflight::{self, Found, Network};
 use super::processes::{self, Tree};
-use super::{criu_log, memory_fs};
+use super::{criu_log, filters, memory_fs, numbers};
 use crate::container;
 use crate::store::{Record, Store};
 use rt_spec::state::Status;
 use rt_spec::{Spec, annotations};
+use rt_sys::caller::{Caller, Privilege};
 use rt_sys::error::{Context, Result};
 use rt_sys::ns::{self, Namespace, Namespaces};
 use rt_sys::process::{self, Memory};
-use rt_sys::{bail, err};
+use rt_sys::seccomp::Filter;
+use rt_sys::{bail, err, fd};
 use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::fs::Mode;
-use std::path::PathBuf;
+use rustix::fs::{self, Mode, OFlags};
+use std::path::{Path, PathBuf};
 
 /// What `checkpoint` is asked to do.
 #[derive(Debug, Clone, Default)]
@@ -44,6 +46,10 @@ struct Subject {
     first: OwnedFd,
     spec: Spec,
     namespaces: Namespaces,
+    /// The program's filters, in the order in which they were loaded.
+    filters: Vec<Filter>,
+    /// Those in the kernel are told to nobody here.
+    hidden_filters: bool,
 }
 
 impl Subject {
@@ -51,9 +57,8 @@ impl Subject {
         let dir = store.container(id)?;
         let record = store.load(id)?;
         match store.status(&record)? {
-            Status::Running => {}
+            Status::Running | Status::Paused => {}
             Status::Created => bail!("container {id} cannot be checkpointed in created state"),
-            Status::Paused => bail!("container {id} cannot be checkpointed while it is paused"),
             Status::Creating | Status::Stopped => bail!("container not running: {id}"),
         }
         if record.shared {
@@ -64,7 +69,10 @@ impl Subject {
         let Some(first) = record.open_first_process()? else { bail!("container not running: {id}") };
         let spec = dir.spec()?;
         let namespaces = wait_for_init(|| container::namespaces_of(&spec, record.pid))?;
-        Ok(Subject { record, first, spec, namespaces })
+        let filters = container::filters_of(&spec, &record, namespaces)?;
+        let is_root = Caller::current()?.privilege == Privilege::Root;
+        let hidden_filters = !filters.is_empty() && (!is_root || namespaces.contains(Namespace::User));
+        Ok(Subject { record, first, spec, namespaces, filters, hidden_filters })
     }
 
     /// The program's processes.
@@ -73,10 +81,11 @@ impl Subject {
         let first = self.record.pid;
         let program = match (self.record.own_pid_namespace, annotations::asks_for_init(&self.spec)?) {
             (true, true) => processes::child_of(&all, first)?,
+            (true, false) => first,
             (false, _) if !self.namespaces.contains(Namespace::Pid) => first,
-            _ => {
-                return Err(err!("the program is the first process of its PID namespace")
-                    .hint("rt checkpoint needs an init there: start the container with --init"));
+            (false, _) => {
+                return Err(err!("the container shares the PID namespace of another one")
+                    .hint("criu keeps none whose processes are not all the program's"));
             }
         };
         Tree::find(&all, first, program)
@@ -101,23 +110,32 @@ fn wait_for_init<T>(look: impl Fn() -> Result<T>) -> Result<T> {
     look()
 }
 
-/// Writes an image of container `id`, and ends it unless it is to go on.
-pub(crate) fn dump(store: &Store, id: &str, options: &DumpOptions) -> Result<()> {
+/// Has `criu`, or the one that is found now, write an image of container `id`, and ends it unless it is to go on.
+pub(crate) fn dump(store: &Store, id: &str, options: &DumpOptions, criu: Option<&Criu>) -> Result<()> {
     let subject = Subject::of(store, id)?;
-    let criu = Criu::find()?;
+    let found;
+    let criu = match criu {
+        Some(criu) => criu,
+        None => {
+            found = Criu::find()?;
+            &found
+        }
+    };
     let tree = subject.tree(store)?;
-    if let Some(stopped) = tree.processes.iter().find(|process| process.state == 'T') {
+    // containerd pauses a container before, and resumes it.
+    let is_paused = subject.record.paused;
+    if let Some(stopped) = tree.processes.iter().find(|process| process.state == 'T' && !is_paused) {
         return Err(err!("{} is stopped", stopped.shown()).hint("continue or end it first"));
     }
-    let found = preflight::check(&tree, subject.network())?;
+    let found = preflight::check(&tree, subject.network(), subject.filters.len())?;
     let draft = Draft::begin(&options.image)?;
     let memory = memory_fs::of_config(&subject.spec);
     // Whoever ends this process while the tree is stopped leaves a container that `rt resume` continues.
     container::note_stopped(store, id)?;
-    let dumped = run_criu(&criu, &subject, &tree, &found, &memory, &draft.image, options);
+    let dumped = run_criu(criu, &subject, &tree, &found, &memory, &draft.image, options);
     let finished = dumped.and_then(|()| seal(store, &subject, memory, draft));
     if finished.is_err() || options.leave_running {
-        let resumed = container::resume(store, id);
+        let resumed = if is_paused { Ok(()) } else { container::resume(store, id) };
         return finished.and(resumed);
     }
     container::end_dumped(store, id)
@@ -127,13 +145,18 @@ pub(crate) fn dump(store: &Store, id: &str, options: &DumpOptions) -> Result<()>
 fn seal(store: &Store, subject: &Subject, memory: Vec<PathBuf>, draft: Draft) -> Result<()> {
     // Once more, now that nothing changes: the processes may have done meanwhile what criu damages in silence.
     let tree = subject.tree(store)?;
-    let found = preflight::check(&tree, subject.network())?;
+    let found = preflight::check(&tree, subject.network(), subject.filters.len())?;
     let manifest = Manifest {
         streams: found.streams.to_vec(),
+        kinds: found.kinds,
         memory,
         own_network: subject.network() == Network::Own,
         ..Manifest::new(tree.program().inside, tree.highest())?
     };
+    if manifest.is_of_first() {
+        numbers::ask_for_pid_namespace(&draft.image)?;
+    }
+    numbers::forget_death_signal(&draft.image, manifest.program)?;
     manifest.write(&draft.image)?;
     draft.finish()
 }
@@ -148,9 +171,14 @@ fn run_criu(
     image: &Image,
     options: &DumpOptions,
 ) -> Result<()> {
-    let work = options.work.as_deref().unwrap_or(&image.path);
-    let (opened, dirs) = criu.open_apart(&[&image.path, work])?;
+    let work = options.work.as_deref().map(open_work).transpose()?;
+    let (log_in, work) = match &work {
+        Some((path, dir)) => (dir, (path.as_path(), dir)),
+        None => (&image.dir, (image.path.as_path(), &image.dir)),
+    };
+    let (opened, dirs) = criu.open_apart(&[(&image.path, &image.dir), work])?;
     let [image_dir, work_dir] = &dirs[..] else { bail!("the directory of the image was not opened") };
+    criu_log::make(log_in, "dump.log")?;
     let args = arguments(tree, found, memory, image_dir, work_dir, options, subject.network());
     let dumped = aside::run(|| {
         // The container's processes must not look into this one, which has descriptors of the host.
@@ -160,10 +188,27 @@ fn run_criu(
             preflight::check_ipc()?;
         }
         rustix::process::umask(Mode::RWXG | Mode::RWXO);
-        execute(&opened, &args, &[image_dir, work_dir])?;
+        match subject.hidden_filters {
+            true => filters::run_criu(&opened, &args, &[image_dir, work_dir], &subject.filters)?,
+            false => execute(&opened, &args, &[image_dir, work_dir])?,
+        }
         memory_fs::save(memory, image)
     });
-    dumped.map_err(|e| criu_log::explain(e, work, "dump.log"))
+    dumped.map_err(|e| criu_log::explain_in(e, log_in, "dump.log"))
+}
+
+/// Opens the directory for criu's log. It is made where it is missing, as runc does.
+///
+/// # Errors
+/// Others could put something else there, such as a link for criu to write to.
+pub(super) fn open_work(path: &Path) -> Result<(PathBuf, OwnedFd)> {
+    let path = fd::absolute(path)?;
+    image::make_all(&path)?;
+    image::require_own(&path, &format!("--work-path {}", path.display()))?;
+    // containerd's is a link.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = fs::open(&path, flags, Mode::empty()).context(|| format!("open {}", path.display()))?;
+    Ok((path, dir))
 }
 
 /// Runs criu as a child, which is in the PID namespace that this process has joined.

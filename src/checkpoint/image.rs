@@ -1,15 +1,36 @@
 //! The directory of an image: memory of programs, and with it keys and passwords. It is the caller's alone (0700), its files
 //! are 0600 by the umask, no link is followed, and a whole image is replaced by a whole one in one rename(2).
+//!
+//! Everything is done by the descriptor of the directory above, in which nobody else can rename, and nothing is removed but
+//! images, and what a call that was killed has left of one.
 
+use super::manifest;
+use rt_image_store::word::changeable_by_others;
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, err, fd, tree};
-use rustix::fd::OwnedFd;
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags};
+use rt_sys::{bail, err, fd, look, tree};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// The file that says that a directory is an image that is being written.
+const MARK: &str = "draft";
+
+/// Where an image is, or will be.
+#[derive(Debug)]
+pub(super) struct Place {
+    /// The directory that it is in.
+    above: OwnedFd,
+    /// Its name there.
+    name: OsString,
+    /// Both, absolute.
+    path: PathBuf,
+}
 
 /// An open image.
 #[derive(Debug)]
@@ -25,9 +46,135 @@ pub(super) struct Image {
 pub(super) struct Draft {
     /// What is written.
     pub image: Image,
-    /// The name that it will have.
-    target: PathBuf,
+    /// Where it will be.
+    place: Place,
     finished: bool,
+}
+
+impl Place {
+    /// Finds the place `path`, whose directory above is there.
+    ///
+    /// # Errors
+    /// ENOENT where it is not. Others could put something else in the image's place.
+    pub(super) fn find(path: &Path) -> Result<Place> {
+        let path = fd::absolute(path)?;
+        let shown = || format!("image {}", path.display());
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            bail!("{}: an image has a name", shown());
+        };
+        require_own(parent, &shown())?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let above = fs::open(parent, flags, Mode::empty()).context(shown)?;
+        Ok(Place { above, name: name.to_owned(), path })
+    }
+
+    /// The same, with directories made that are missing.
+    fn make(path: &Path) -> Result<Place> {
+        let path = fd::absolute(path)?;
+        if let Some(above) = path.parent() {
+            make_all(above)?;
+        }
+        Self::find(&path)
+    }
+
+    /// The image that is there, or the one that has lost its place to one that did not come ([`Draft::finish`]).
+    pub(super) fn last(&self) -> Result<Option<Image>> {
+        for name in [self.name.clone(), self.beside("old")] {
+            match self.open(&name) {
+                Ok(image) if is_whole(&image.dir)? => {
+                    return Ok(Some(image));
+                }
+                Err(e) if !e.is(libc::ENOENT) => return Err(e),
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Fails where something has the name that an image must not replace.
+    pub(super) fn require_free(&self) -> Result<()> {
+        self.removable(&self.name).map(drop)
+    }
+
+    /// Removes the image, and what calls that were killed have left of it.
+    pub(super) fn forget(&self) -> Result<()> {
+        [self.name.clone(), self.beside("old"), self.beside("new")]
+            .iter()
+            .try_for_each(|name| self.remove(name))
+    }
+
+    /// Begins an image. What a call that was killed has left is removed.
+    ///
+    /// # Errors
+    /// Something else has the name.
+    fn begin(self) -> Result<Draft> {
+        self.removable(&self.name)?;
+        let name = self.beside("new");
+        self.remove(&name)?;
+        let path = self.path_of(&name);
+        let shown = || format!("make {}", path.display());
+        fs::mkdirat(&self.above, &*name, Mode::RWXU).context(shown)?;
+        let dir = fs::openat(&self.above, &*name, DIRECTORY, Mode::empty()).context(shown)?;
+        // An access control list of the directory above may have given more than the mode asks for.
+        fs::fchmod(&dir, Mode::RWXU).context(shown)?;
+        check(&fd::stat(&dir)?, &path)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        fs::openat(&dir, MARK, flags, Mode::RUSR | Mode::WUSR).context(shown)?;
+        Ok(Draft { image: Image { path, dir }, place: self, finished: false })
+    }
+
+    fn open(&self, name: &OsStr) -> Result<Image> {
+        let path = self.path_of(name);
+        let dir = fs::openat(&self.above, name, DIRECTORY, Mode::empty());
+        let dir = dir.context(|| format!("image {}", path.display()))?;
+        Ok(Image { path, dir })
+    }
+
+    /// Removes the image `name`, if it is there. Its mark goes last: what is left of a removal that was killed is removed, too.
+    fn remove(&self, name: &OsStr) -> Result<()> {
+        if !self.removable(name)? {
+            return Ok(());
+        }
+        let shown = || format!("remove {}", self.path_of(name).display());
+        let dir = fs::openat(&self.above, name, DIRECTORY, Mode::empty()).context(shown)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        fs::openat(&dir, MARK, flags, Mode::RUSR | Mode::WUSR).context(shown)?;
+        tree::remove_contents(&dir, Some(MARK.as_bytes())).context(shown)?;
+        tree::remove(&self.above, name.as_bytes(), None).context(shown)
+    }
+
+    /// False where nothing has the name.
+    ///
+    /// # Errors
+    /// What has it is no image, no draft of one, and no empty directory of the caller's.
+    fn removable(&self, name: &OsStr) -> Result<bool> {
+        let path = self.path_of(name);
+        let shown = || format!("look at {}", path.display());
+        let dir = match fs::openat(&self.above, name, DIRECTORY, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(false),
+            dir => dir.context(shown)?,
+        };
+        let stat = fd::stat(&dir)?;
+        let has_mark = is_there(&dir, manifest::NAME)? || is_there(&dir, MARK)?;
+        let is_empty = || look::names(&dir).context(shown).map(|names| names.is_empty());
+        if stat.st_uid == rt_sys::caller::uid() && (has_mark || is_empty()?) {
+            return Ok(true);
+        }
+        Err(err!("{} is there, and is no image of rt checkpoint", path.display())
+            .hint("name another directory"))
+    }
+
+    /// The name of a directory that belongs to the image.
+    fn beside(&self, what: &str) -> OsString {
+        let mut own = OsString::from(".");
+        own.push(&self.name);
+        own.push(format!(".{what}"));
+        own
+    }
+
+    fn path_of(&self, name: &OsStr) -> PathBuf {
+        self.path.with_file_name(name)
+    }
 }
 
 impl Image {
@@ -36,110 +183,100 @@ impl Image {
     /// # Errors
     /// Somebody else owns it or can write to it, or there is a link or something of somebody else's in it.
     pub(super) fn open(path: &Path) -> Result<Image> {
-        let path = fd::absolute(path)?;
-        let shown = || format!("image {}", path.display());
-        let dir = fs::open(&path, DIRECTORY, Mode::empty()).context(shown)?;
-        check(&dir, &path)?;
-        let image = Image { path, dir };
-        for name in rt_sys::look::names(&image.dir).context(|| format!("list {}", image.path.display()))? {
-            let stat = fs::statat(&image.dir, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW);
-            let stat = stat.context(|| format!("look at image {}", image.path.display()))?;
+        let place = Place::find(path)?;
+        place.open(&place.name)?.checked()
+    }
+
+    /// The same of one that is open.
+    pub(super) fn checked(self) -> Result<Image> {
+        check(&fd::stat(&self.dir)?, &self.path)?;
+        if is_there(&self.dir, MARK)? {
+            bail!("image {}: a checkpoint or a removal did not come to its end", self.path.display());
+        }
+        for name in look::names(&self.dir).context(|| format!("list {}", self.path.display()))? {
+            let stat = fs::statat(&self.dir, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW);
+            let stat = stat.context(|| format!("look at image {}", self.path.display()))?;
             let name = String::from_utf8_lossy(&name).into_owned();
             match FileType::from_raw_mode(stat.st_mode) {
                 FileType::RegularFile | FileType::Directory if stat.st_uid == rt_sys::caller::uid() => {}
                 FileType::RegularFile | FileType::Directory => {
-                    bail!("image {}: {name} is another user's", image.path.display())
+                    bail!("image {}: {name} is another user's", self.path.display())
                 }
-                _ => bail!("image {}: {name} is neither a file nor a directory", image.path.display()),
+                _ => bail!("image {}: {name} is neither a file nor a directory", self.path.display()),
             }
         }
-        Ok(image)
+        Ok(self)
     }
 }
 
 impl Draft {
-    /// Begins an image that will be at `target`; the directory above it is there. What a call that was killed has left is
-    /// removed.
+    /// Begins an image that will be at `target`.
     pub(super) fn begin(target: &Path) -> Result<Draft> {
-        let target = fd::absolute(target)?;
-        let path = beside(&target, "new")?;
-        let shown = || format!("make {}", path.display());
-        if let Some(above) = target.parent() {
-            make_all(above)?;
-        }
-        tree::remove_path(&path)?;
-        fs::mkdir(&path, Mode::RWXU).context(shown)?;
-        let dir = fs::open(&path, DIRECTORY, Mode::empty()).context(shown)?;
-        // An access control list of the directory above may have given more than the mode asks for.
-        fs::fchmod(&dir, Mode::RWXU).context(shown)?;
-        check(&dir, &path)?;
-        Ok(Draft { image: Image { path, dir }, target, finished: false })
+        Place::make(target)?.begin()
     }
 
     /// Puts it on the disk and then in its place. An image that is there goes only when this one is there.
     pub(super) fn finish(mut self) -> Result<()> {
-        sync_all(&self.image.dir, &self.image.path)?;
-        let path = &self.image.path;
-        let shown = || format!("rename {} to {}", path.display(), self.target.display());
-        match fs::renameat_with(fs::CWD, path, fs::CWD, &self.target, RenameFlags::EXCHANGE) {
-            Ok(()) => tree::remove_path(path)?,
-            Err(Errno::NOENT) => fs::rename(path, &self.target).context(shown)?,
+        let Draft { image, place, .. } = &self;
+        let shown = || format!("rename {} to {}", image.path.display(), place.path.display());
+        fs::unlinkat(&image.dir, MARK, AtFlags::empty()).context(shown)?;
+        sync_all(image)?;
+        let (new, name) = (place.beside("new"), place.name.as_os_str());
+        let rename =
+            |from: &OsStr, to: &OsStr| fs::renameat(&place.above, from, &place.above, to).context(shown);
+        match fs::renameat_with(&place.above, &*new, &place.above, name, RenameFlags::EXCHANGE) {
+            Ok(()) => place.remove(&new)?,
+            Err(Errno::NOENT) => rename(&new, name)?,
             // A file system that exchanges nothing, as NFS. Between the two calls the old image has the other name, where
-            // `Draft::last` finds it.
+            // `Place::last` finds it.
             Err(Errno::INVAL | Errno::NOSYS) => {
-                let old = beside(&self.target, "old")?;
-                tree::remove_path(&old)?;
-                fs::rename(&self.target, &old).context(shown)?;
-                fs::rename(path, &self.target).context(shown)?;
-                tree::remove_path(&old)?;
+                let old = place.beside("old");
+                place.remove(&old)?;
+                rename(name, &old)?;
+                rename(&new, name)?;
+                place.remove(&old)?;
             }
             Err(e) => return Err(e).context(shown),
         }
+        fs::fsync(&place.above).context(|| format!("write the directory above {}", place.path.display()))?;
         self.finished = true;
-        let above = self.target.parent().ok_or_else(|| err!("{}: no image", self.target.display()))?;
-        sync_dir(above)
+        Ok(())
     }
 }
 
 impl Drop for Draft {
     fn drop(&mut self) {
         if !self.finished
-            && let Err(e) = tree::remove_path(&self.image.path)
+            && let Err(e) = self.place.remove(&self.place.beside("new"))
         {
             log::warn!("{e}");
         }
     }
 }
 
-/// The whole image at `path`, or the one that has lost its place to one that did not come ([`Draft::finish`]).
-pub(super) fn last(path: &Path) -> Result<Option<PathBuf>> {
-    for path in [fd::absolute(path)?, beside(path, "old")?] {
-        match fs::lstat(path.join(super::manifest::NAME)) {
-            Ok(_) => return Ok(Some(path)),
-            Err(Errno::NOENT | Errno::NOTDIR) => {}
-            Err(e) => return Err(e).context(|| format!("look at image {}", path.display())),
-        }
+/// True for an image that is neither being written nor being removed.
+fn is_whole(dir: &OwnedFd) -> Result<bool> {
+    Ok(is_there(dir, manifest::NAME)? && !is_there(dir, MARK)?)
+}
+
+/// Fails where others can put something else at the directory `path`, or on the way to it. `what` it is for.
+pub(super) fn require_own(path: &Path, what: &str) -> Result<()> {
+    match changeable_by_others(path)? {
+        None => Ok(()),
+        Some(place) => Err(err!("{what}: others can put something else at {place}")
+            .hint("an image has the memory of programs: name a directory in one of your own")),
     }
-    Ok(None)
 }
 
-/// Removes the image at `path`, and what calls that were killed have left of it.
-pub(super) fn forget(path: &Path) -> Result<()> {
-    tree::remove_path(path)?;
-    ["old", "new"].iter().try_for_each(|what| tree::remove_path(&beside(path, what)?))
+fn is_there(dir: &OwnedFd, name: &str) -> Result<bool> {
+    match fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(_) => Ok(true),
+        Err(Errno::NOENT) => Ok(false),
+        Err(e) => Err(e).context(|| format!("look at {name}")),
+    }
 }
 
-/// The name of a directory that belongs to the image at `path`.
-fn beside(path: &Path, what: &str) -> Result<PathBuf> {
-    let name = path.file_name().ok_or_else(|| err!("{}: an image has a name", path.display()))?;
-    let mut own = std::ffi::OsString::from(".");
-    own.push(name);
-    own.push(format!(".{what}"));
-    Ok(path.with_file_name(own))
-}
-
-fn check(dir: &OwnedFd, path: &Path) -> Result<()> {
-    let stat = fd::stat(dir)?;
+fn check(stat: &Stat, path: &Path) -> Result<()> {
     if stat.st_uid != rt_sys::caller::uid() {
         bail!("image {}: it is another user's", path.display());
     }
@@ -151,51 +288,51 @@ fn check(dir: &OwnedFd, path: &Path) -> Result<()> {
 }
 
 /// Makes a directory and those above it. What is there stays as it is.
-fn make_all(path: &Path) -> Result<()> {
+pub(super) fn make_all(path: &Path) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.context(|| format!("make {}", path.display()))
 }
 
 /// Has the kernel write every file and directory of an image, the outermost last.
-fn sync_all(dir: &OwnedFd, path: &Path) -> Result<()> {
-    let mut dirs = vec![path.to_owned()];
+fn sync_all(image: &Image) -> Result<()> {
+    let shown = |path: &Path| format!("write {}", image.path.join(path).display());
+    let mut dirs = vec![PathBuf::from(".")];
     let mut next = 0;
-    while let Some(dir) = dirs.get(next).cloned() {
+    while let Some(path) = dirs.get(next).cloned() {
         next += 1;
-        let entries = match rt_sys::look::entries(&dir) {
-            // As in `sync_file`.
-            Err(e) if e.is(libc::EACCES) => continue,
-            entries => entries?,
+        let Some(dir) = open_part(image, &path, OFlags::DIRECTORY).context(|| shown(&path))? else {
+            continue;
         };
-        for entry in entries {
-            let kind = fs::lstat(&entry).context(|| format!("look at {}", entry.display()))?.st_mode;
-            match FileType::from_raw_mode(kind) {
-                FileType::Directory => dirs.push(entry),
-                FileType::RegularFile => sync_file(&entry)?,
+        for name in look::names(&dir).context(|| shown(&path))? {
+            let below = path.join(OsStr::from_bytes(&name));
+            let stat =
+                fs::statat(&dir, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW).context(|| shown(&below))?;
+            match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Directory => dirs.push(below),
+                FileType::RegularFile => {
+                    sync_part(image, &below, OFlags::empty()).context(|| shown(&below))?
+                }
                 // Their directory holds all that they are.
                 _ => {}
             }
         }
     }
-    dirs.iter().skip(1).rev().try_for_each(|dir| sync_dir(dir))?;
-    fs::fsync(dir).context(|| format!("write {}", path.display()))
+    let mut inner_first = dirs.iter().rev();
+    inner_first.try_for_each(|path| sync_part(image, path, OFlags::DIRECTORY).context(|| shown(path)))
 }
 
-fn sync_file(path: &Path) -> Result<()> {
-    let shown = || format!("write {}", path.display());
-    match fs::open(path, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
-        // The content of a file system in memory keeps its modes. A file that its owner may not read is synced by its
-        // file system in its own time.
-        Err(Errno::ACCESS) => Ok(()),
-        file => fs::fsync(file.context(shown)?).context(shown),
-    }
+fn sync_part(image: &Image, path: &Path, flags: OFlags) -> Result<()> {
+    Ok(open_part(image, path, flags)?.map_or(Ok(()), fs::fsync)?)
 }
 
-fn sync_dir(path: &Path) -> Result<()> {
-    let shown = || format!("write {}", path.display());
-    match fs::open(path, DIRECTORY, Mode::empty()) {
-        Err(Errno::ACCESS) => Ok(()),
-        dir => fs::fsync(dir.context(shown)?).context(shown),
+/// Opens what is below an image. `None` for what its owner may not read: the content of a file system in memory keeps its
+/// modes. Its file system writes it in its own time.
+fn open_part(image: &Image, path: &Path, flags: OFlags) -> Result<Option<OwnedFd>> {
+    let flags = flags | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    match fs::openat2(image.dir.as_fd(), path, flags, Mode::empty(), how) {
+        Err(Errno::ACCESS) => Ok(None),
+        opened => Ok(Some(opened?)),
     }
 }

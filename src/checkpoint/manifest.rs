@@ -17,6 +17,19 @@ const MOST: usize = 1 << 20;
 /// No process has such a number (linux/threads.h).
 const PID_MAX_LIMIT: i32 = 1 << 22;
 
+/// What a standard stream is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum Kind {
+    /// The null device.
+    Null,
+    /// A regular file.
+    File,
+    /// Anything else.
+    #[default]
+    Other,
+}
+
 /// What is known of an image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -29,12 +42,15 @@ pub(super) struct Manifest {
     pub architecture: String,
     /// What the processor can, as /proc/cpuinfo names it; C libraries choose by it which code runs.
     pub cpu: Vec<String>,
-    /// The program's process, by its number inside.
+    /// The program's process, by its number inside: 1 where it was the first of its PID namespace.
     pub program: i32,
     /// The highest number of a process, thread, group or session.
     pub highest: i32,
     /// What the program's standard input, output and error are, as criu names it; empty what needs nothing of the caller.
     pub streams: Vec<String>,
+    /// What kinds of files they were.
+    #[serde(default)]
+    pub kinds: [Kind; 3],
     /// Where file systems in memory are. The content of the Nth is in the directory `memory-N`.
     pub memory: Vec<PathBuf>,
     /// The container has a network of its own, whose connections were kept.
@@ -52,9 +68,15 @@ impl Manifest {
             program,
             highest,
             streams: Vec::new(),
+            kinds: [Kind::Other; 3],
             memory: Vec::new(),
             own_network: false,
         })
+    }
+
+    /// True where the program was the first process of its PID namespace.
+    pub(super) fn is_of_first(&self) -> bool {
+        self.program == 1
     }
 
     /// Writes it into an image, whose other files are complete.
@@ -83,7 +105,7 @@ impl Manifest {
         if manifest.form != FORM {
             bail!("{}: form {} is another rt's; this one reads {FORM}", shown(), manifest.form);
         }
-        let numbers = 2..PID_MAX_LIMIT;
+        let numbers = 1..PID_MAX_LIMIT;
         let has_numbers = numbers.contains(&manifest.program) && numbers.contains(&manifest.highest);
         if !has_numbers || manifest.highest < manifest.program || manifest.streams.len() != 3 {
             bail!("{}: the numbers of its processes are none", shown());

@@ -1,6 +1,7 @@
 //! What cannot be kept, found before criu runs, and once more when it has stopped the tree: criu damages some of it without a
 //! word. Each is said with the process, what of it is in the way, and the remedy.
 
+use super::manifest::Kind;
 use super::processes::{Process, Tree};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Mounted};
@@ -20,6 +21,9 @@ const TERMINALS: std::ops::RangeInclusive<u32> = 136..=143;
 /// MQUEUE_MAGIC (ipc/mqueue.c of the kernel). Queues are on a mount of the kernel's own.
 const MQUEUE: u64 = 0x1980_0202;
 
+/// PROC_SUPER_MAGIC (linux/magic.h).
+const PROC: u64 = 0x9fa0;
+
 /// Kinds of anonymous files that criu keeps.
 const KEPT: [&str; 6] = ["eventpoll", "eventfd", "signalfd", "timerfd", "pidfd", "inotify"];
 
@@ -29,6 +33,8 @@ pub(super) struct Found {
     /// What of the caller the program's standard streams are, by the name that criu is told when it restores; empty what is the
     /// container's own.
     pub streams: [String; 3],
+    /// What kinds of files they are.
+    pub kinds: [Kind; 3],
     /// Files of the caller that the container does not show, by the name that criu is told when it dumps.
     pub external: BTreeSet<String>,
     /// A socket of datagrams leads to a program outside, such as syslog's, and is connected again by its name.
@@ -77,6 +83,15 @@ impl Descriptor<'_> {
         text.strip_prefix(kind)?.strip_prefix(":[")?.strip_suffix(']')?.parse().ok()
     }
 
+    fn kind(&self) -> Result<Kind> {
+        let stat = fs::stat(self.path()).context(|| format!("look at {}", self.text()))?;
+        Ok(match FileType::from_raw_mode(stat.st_mode) {
+            FileType::CharacterDevice if stat.st_rdev == fs::makedev(1, 3) => Kind::Null,
+            FileType::RegularFile => Kind::File,
+            _ => Kind::Other,
+        })
+    }
+
     fn path(&self) -> PathBuf {
         self.process.dir().join(format!("fd/{}", self.number))
     }
@@ -85,35 +100,43 @@ impl Descriptor<'_> {
 /// Looks at everything of `tree`.
 ///
 /// # Errors
-/// The first thing that cannot be kept.
-pub(super) fn check(tree: &Tree, network: Network) -> Result<Found> {
+/// The first thing that cannot be kept. `filters` is how many seccomp filters each thread has of `rt`.
+pub(super) fn check(tree: &Tree, network: Network, filters: usize) -> Result<Found> {
     let mut found = Found::default();
     let mounts = mount::table_in(&tree.program().dir())?;
     let mut descriptors = Vec::new();
     for process in &tree.processes {
-        check_process(process)?;
+        check_process(process, filters)?;
         descriptors.extend(descriptors_of(process)?);
     }
     let memory_files = check_maps(tree, &mounts)?;
     let pipes = Pipes::of(&descriptors);
     for descriptor in &descriptors {
-        check_descriptor(descriptor, &memory_files, &mut found)?;
+        check_descriptor(descriptor, &memory_files, tree.program().inside == 1, &mut found)?;
     }
     for descriptor in descriptors.iter().filter(|d| d.process.pid == tree.program().pid && d.number <= 2) {
-        let name = stream_name(descriptor, &mounts, &pipes)?;
-        found.streams[descriptor.number.unsigned_abs() as usize] = name;
+        let number = descriptor.number.unsigned_abs() as usize;
+        found.streams[number] = stream_name(descriptor, &mounts, &pipes)?;
+        found.kinds[number] = descriptor.kind()?;
     }
     check_external(&descriptors, &mounts, &mut found)?;
     check_sockets(&descriptors, tree, network, &mut found)?;
     Ok(found)
 }
 
-fn check_process(process: &Process) -> Result<()> {
+fn check_process(process: &Process, filters: usize) -> Result<()> {
     let refused = |what: &str, remedy: &str| Err(err!("{} {what}", process.shown()).hint(remedy));
-    if process.seccomp != 0 {
+    let (fewest, most) = process.filters;
+    if usize::try_from(most).is_ok_and(|most| most > filters) {
         return refused(
-            "has a seccomp filter, which criu cannot keep without root",
-            "rt run --checkpoint --no-new-keyring starts without those of rt's own; one of the config or the program has to go",
+            "has a seccomp filter beyond those of the config",
+            "the program has loaded it itself, or it protects the caller's terminal (-t gives the program one of its own)",
+        );
+    }
+    if usize::try_from(fewest).is_ok_and(|fewest| fewest < filters) {
+        return refused(
+            "lacks a seccomp filter of the config's",
+            "end what has been started beside the program",
         );
     }
     if process.tracer != 0 {
@@ -122,9 +145,19 @@ fn check_process(process: &Process) -> Result<()> {
     Ok(())
 }
 
+/// True where a process has nothing any more but a parent that has not waited for it.
+fn has_ended(process: &Process) -> Result<bool> {
+    Ok(Process::read(process.pid)?.is_none_or(|process| process.state == 'Z'))
+}
+
 fn descriptors_of(process: &Process) -> Result<Vec<Descriptor<'_>>> {
     let mut descriptors = Vec::new();
-    for path in look::entries(process.dir().join("fd"))? {
+    let entries = match look::entries(process.dir().join("fd")) {
+        // It is ending, and has none any more.
+        Err(e) if (e.is(libc::EACCES) || e.is(libc::ESRCH)) && has_ended(process)? => return Ok(descriptors),
+        entries => entries?,
+    };
+    for path in entries {
         let number = path.file_name().and_then(|name| name.to_str()?.parse().ok());
         let Some(number) = number else { continue };
         let shown = || format!("{}: look at descriptor {number}", process.shown());
@@ -152,7 +185,10 @@ fn check_maps(tree: &Tree, mounts: &[Mounted]) -> Result<BTreeSet<String>> {
     let mut memory_files = BTreeSet::new();
     for process in &tree.processes {
         let shown = || format!("look at the memory of {}", process.shown());
-        let text = fd::read_file(&process.dir().join("maps")).context(shown)?;
+        let text = match fd::read_file(&process.dir().join("maps")) {
+            Err(e) if (e.is(libc::EACCES) || e.is(libc::ESRCH)) && has_ended(process)? => continue,
+            text => text.context(shown)?,
+        };
         let mut devices = BTreeMap::new();
         for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             let line = String::from_utf8_lossy(line);
@@ -243,6 +279,7 @@ fn device_of(process: &Process, path: &str) -> Result<Option<String>> {
 fn check_descriptor(
     descriptor: &Descriptor<'_>,
     memory_files: &BTreeSet<String>,
+    is_first: bool,
     found: &mut Found,
 ) -> Result<()> {
     let text = descriptor.text();
@@ -275,8 +312,19 @@ fn check_descriptor(
             descriptor.refused("a POSIX message queue", "criu cannot keep it: use a pipe or a socket")
         );
     }
+    // Such a program is restored before its /proc is there, and before it has a session that could have a terminal.
+    if is_first && on.f_type as u64 == PROC {
+        return Err(descriptor.refused(
+            &format!("{text}, and the program is process 1"),
+            "have it close the file, or start it with --init",
+        ));
+    }
     let stat = fs::stat(descriptor.path()).context(|| format!("look at {text}"))?;
     if FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice {
+        if is_first && TERMINALS.contains(&fs::major(stat.st_rdev)) {
+            return Err(descriptor
+                .refused("a terminal, and the program is process 1", "run without -t, or with --init"));
+        }
         let major = fs::major(stat.st_rdev);
         if !STATELESS.contains(&major) && !TERMINALS.contains(&major) {
             return Err(descriptor.refused(

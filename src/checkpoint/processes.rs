@@ -22,8 +22,8 @@ pub(super) struct Process {
     pub tracer: i32,
     /// The highest number by which it, its group, its session and its threads are known inside.
     pub highest: i32,
-    /// The modes of seccomp of its threads (proc_pid_status(5)), the highest.
-    pub seccomp: u32,
+    /// How many seccomp filters its threads have, the fewest and the most.
+    pub filters: (i32, i32),
 }
 
 impl Process {
@@ -42,12 +42,13 @@ impl Process {
             state: main.text("State").and_then(|text| text.chars().next()).unwrap_or('?'),
             tracer: main.last("TracerPid")?,
             highest: main.last("NSpgid")?.max(main.last("NSsid")?),
-            seccomp: 0,
+            filters: (main.filters()?, main.filters()?),
         };
         for thread in threads(pid)? {
             let Some(status) = status(format!("/proc/{pid}/task/{thread}/status"))? else { continue };
             process.highest = process.highest.max(status.last("NSpid")?);
-            process.seccomp = process.seccomp.max(status.last("Seccomp")?.unsigned_abs());
+            let (fewest, most) = process.filters;
+            process.filters = (fewest.min(status.filters()?), most.max(status.filters()?));
         }
         Ok(Some(process))
     }
@@ -86,6 +87,18 @@ impl Status {
         let text = self.text(key);
         let number = text.as_deref().and_then(|text| text.split_whitespace().last()?.parse().ok());
         number.ok_or_else(|| err!("a file status of /proc has no number {key}"))
+    }
+
+    /// How many seccomp filters there are. Linux tells since 5.9, as which criu needs one, too (proc_pid_status(5)).
+    ///
+    /// # Errors
+    /// It is the strict mode, which knows no filters.
+    pub(super) fn filters(&self) -> Result<i32> {
+        match self.last("Seccomp")? {
+            0 => Ok(0),
+            2 => self.last("Seccomp_filters"),
+            mode => bail!("a process is in mode {mode} of seccomp(2), which rt does not keep"),
+        }
     }
 
     /// The mask behind `key`.

@@ -7,18 +7,21 @@
 
 use super::criu::{Criu, Opened};
 use super::dump::{self, DumpOptions};
-use super::image::{self, Image};
-use super::manifest::Manifest;
+use super::image::{Image, Place};
+use super::manifest::{Kind, Manifest};
 use super::processes::{Status, threads};
-use super::{aside, criu_log, memory_fs, requeue};
+use super::{aside, criu_log, filters, memory_fs, requeue};
 use crate::container::{Checkpoint, Limits, Signalled};
 use crate::store::Store;
 use rt_spec::Spec;
-use rt_sys::error::{Context, Result};
-use rt_sys::process;
-use rt_sys::{bail, fd, look, signal};
-use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::fs::{self, Mode, OFlags};
+use rt_sys::error::{Context, Error, Result};
+use rt_sys::ns::Namespaces;
+use rt_sys::process::{self, Memory};
+use rt_sys::{bail, err, fd, look, signal};
+use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::Signal;
 use std::path::Path;
 
 /// An image that is about to be restored.
@@ -48,35 +51,51 @@ pub(crate) struct Keep {
     pub dump: DumpOptions,
     /// How many seconds lie between two images; 0 makes none but when it is told to.
     pub every: u32,
+    /// It was found before this process may have entered a user namespace, where files of root are nobody's.
+    criu: Criu,
 }
 
 impl Restore {
     /// Opens the image at `path` and the criu that restores it.
     pub(crate) fn open(path: &Path, work: Option<&Path>) -> Result<Restore> {
-        let image = Image::open(path)?;
+        Self::of(Image::open(path)?, work)
+    }
+
+    fn of(image: Image, work: Option<&Path>) -> Result<Restore> {
         let manifest = Manifest::read(&image)?;
         manifest.check_machine()?;
-        let work = work.map(|path| {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            fs::open(path, flags, Mode::empty()).context(|| format!("open {}", path.display()))
-        });
-        let source = Source { image, manifest, criu: Criu::find()?.open()?, work: work.transpose()? };
+        let work = work.map(|path| dump::open_work(path).map(|(_, dir)| dir)).transpose()?;
+        let source = Source { image, manifest, criu: Criu::find()?.open()?, work };
         Ok(Restore { source: Some(source), ..Restore::default() })
+    }
+
+    /// True where the program was the first process of its PID namespace, and will be.
+    pub(crate) fn is_of_first(&self) -> bool {
+        self.makes_first()
     }
 
     /// The image `DIR/last` where there is one, and images in its place when the foreground is told to.
     pub(crate) fn last_of(dir: &Path, every: u32) -> Result<Restore> {
         let last = dir.join("last");
-        let restore = match image::last(&last)? {
-            Some(image) => Restore::open(&image, None)?,
-            None => {
-                // What keeps criu from working is said now, and not only at the signal.
-                Criu::find()?;
-                Restore::default()
+        let found = match Place::find(&last) {
+            // The directory is made together with the first image.
+            Err(e) if e.is(libc::ENOENT) => None,
+            place => {
+                let place = place?;
+                let last = place.last()?;
+                if last.is_none() {
+                    place.require_free()?;
+                }
+                last
             }
         };
+        let restore = match found {
+            Some(image) => Self::of(image.checked()?, None)?,
+            None => Restore::default(),
+        };
         let dump = DumpOptions { image: fd::absolute(last)?, ..DumpOptions::default() };
-        Ok(Restore { keep: Some(Keep { dump, every }), ..restore })
+        // What keeps criu from working is said now, and not only at the signal.
+        Ok(Restore { keep: Some(Keep { dump, every, criu: Criu::find()? }), ..restore })
     }
 }
 
@@ -85,14 +104,24 @@ impl Checkpoint for Restore {
         self.source.is_some()
     }
 
-    fn restore(&self, config: &Spec, most: &Limits) -> Result<i32> {
+    fn makes_first(&self) -> bool {
+        self.source.as_ref().is_some_and(|source| source.manifest.is_of_first())
+    }
+
+    fn restore(&self, config: &Spec, most: &Limits, runtime: Option<BorrowedFd<'_>>) -> Result<i32> {
         let Some(source) = &self.source else { bail!("there is no image") };
+        filters::check_image(&source.image, &most.filters)?;
         memory_fs::restore(&source.manifest.memory, &memory_fs::of_config(config), &source.image)?;
-        let restored = source.run_criu(self.tcp_close);
         let log_in = source.work.as_ref().unwrap_or(&source.image.dir);
+        criu_log::make(log_in, "restore.log")?;
+        let restored = source.run_criu(self.tcp_close, runtime);
         restored.map_err(|e| criu_log::explain_in(e, log_in, "restore.log"))?;
-        check(source.manifest.program, most)?;
         Ok(source.manifest.program)
+    }
+
+    fn check(&self, most: &Limits) -> Result<()> {
+        let Some(source) = &self.source else { bail!("there is no image") };
+        check(source.manifest.program, most)
     }
 
     fn begin(&self) {
@@ -104,7 +133,10 @@ impl Checkpoint for Restore {
     fn ended(&self, code: u8) -> Result<()> {
         match &self.keep {
             // What has been done is not done again. After a failure the last image is a place to go on from.
-            Some(keep) if code == 0 => image::forget(&keep.dump.image),
+            Some(keep) if code == 0 => match Place::find(&keep.dump.image) {
+                Err(e) if e.is(libc::ENOENT) => Ok(()),
+                place => place?.forget(),
+            },
             _ => Ok(()),
         }
     }
@@ -116,17 +148,24 @@ impl Checkpoint for Restore {
 }
 
 impl Source {
-    /// Has criu make the processes. Its own number must be none of theirs.
-    fn run_criu(&self, tcp_close: bool) -> Result<()> {
+    /// Has criu make the processes. Its own number must be none of theirs. It ends with this process, or with `runtime`.
+    fn run_criu(&self, tcp_close: bool, runtime: Option<BorrowedFd<'_>>) -> Result<()> {
         let streams = self.streams()?;
         let args = self.arguments(tcp_close, &streams);
         let streams = streams.iter().map(|(stream, _)| stream);
         let keep: Vec<&OwnedFd> = std::iter::once(&self.image.dir).chain(&self.work).chain(streams).collect();
-        let child = process::spawn_as(self.manifest.highest + 1, || {
+        let become_criu = || {
             rustix::process::umask(Mode::RWXG | Mode::RWXO);
-            aside::report(&self.criu.exec(&args, &keep))
-        });
-        aside::succeeded(&child.context(|| "start criu")?, "criu")
+            let ends = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+            aside::report(&ends.err().map_or_else(|| self.criu.exec(&args, &keep), Error::from))
+        };
+        let child = match self.manifest.is_of_first() {
+            true => process::spawn(Namespaces::NONE, Memory::Copied, become_criu),
+            false => process::spawn_as(self.manifest.highest + 1, become_criu),
+        };
+        let child = child.context(|| "start criu")?;
+        aside::wait_beside(&child, runtime)?;
+        aside::succeeded(&child, "criu")
     }
 
     /// Standard streams of this call that take the place of the old caller's, and what criu calls those. They are copies, since
@@ -134,10 +173,18 @@ impl Source {
     fn streams(&self) -> Result<Vec<(OwnedFd, &str)>> {
         let own = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
         let mut streams: Vec<(OwnedFd, &str)> = Vec::new();
-        for (stream, name) in own.into_iter().zip(&self.manifest.streams) {
+        for (n, (stream, name)) in own.into_iter().zip(&self.manifest.streams).enumerate() {
             // Two streams that were one file become what the first of them is now.
             if !name.is_empty() && !streams.iter().any(|(_, known)| known == name) {
-                let copy = rustix::io::fcntl_dupfd_cloexec(stream, 3).context(|| "copy a standard stream")?;
+                // criu sets the place in a file, which a pipe has not.
+                let copy = match self.manifest.kinds[n] {
+                    Kind::Null if !has_place(stream)? => open_null()?,
+                    Kind::File if !has_place(stream)? => {
+                        return Err(err!("standard stream {n} was a file, and is none now")
+                            .hint("give a file, to which is appended"));
+                    }
+                    _ => rustix::io::fcntl_dupfd_cloexec(stream, 3).context(|| "copy a standard stream")?,
+                };
                 streams.push((copy, name));
             }
         }
@@ -159,6 +206,20 @@ impl Source {
         }
         words
     }
+}
+
+/// False for a pipe, a socket or a terminal (lseek(2)).
+fn has_place(stream: BorrowedFd<'_>) -> Result<bool> {
+    match rustix::fs::tell(stream) {
+        Ok(_) => Ok(true),
+        Err(Errno::SPIPE) => Ok(false),
+        Err(e) => Err(e).context(|| "look at a standard stream"),
+    }
+}
+
+fn open_null() -> Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    rustix::fs::open("/dev/null", flags, Mode::empty()).context(|| "open /dev/null")
 }
 
 /// Compares every thread with the config: criu has set its limits by an image that its owner may have changed.
@@ -187,6 +248,10 @@ fn check(program: i32, most: &Limits) -> Result<()> {
 }
 
 fn check_thread(status: &Status, most: &Limits) -> Result<()> {
+    // One that had ended and waits for its parent comes back as such, and does nothing any more.
+    if status.text("State").is_some_and(|state| state.starts_with(['Z', 'X'])) {
+        return Ok(());
+    }
     for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
         let mask = status.mask(set)?;
         if mask & !most.caps != 0 {
@@ -196,10 +261,10 @@ fn check_thread(status: &Status, most: &Limits) -> Result<()> {
     if most.no_new_privs && status.last("NoNewPrivs")? != 1 {
         bail!("it lacks no_new_privs, which the config sets");
     }
-    if status.last("Seccomp")? != 0 {
-        bail!("it has a seccomp filter, and the config has none");
+    match (status.filters()?, i32::try_from(most.filters.len())) {
+        (has, Ok(wanted)) if has == wanted => Ok(()),
+        (has, _) => bail!("it has {has} seccomp filters, and the config gives {}", most.filters.len()),
     }
-    Ok(())
 }
 
 impl Keep {
@@ -210,7 +275,7 @@ impl Keep {
             _ => return Ok(Signalled::PassOn),
         };
         let options = DumpOptions { leave_running: !ends, ..self.dump.clone() };
-        let dumped = dump::dump(store, id, &options);
+        let dumped = dump::dump(store, id, &options, Some(&self.criu));
         if !ends {
             signal::alarm(self.every);
         }

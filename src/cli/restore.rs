@@ -18,9 +18,11 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     if flags.has(&DETACH) {
         options.lifetime = Lifetime::Detached;
     }
+    if !restore.is_of_first() {
+        // criu makes processes by their numbers, which are free in a PID namespace of their own only.
+        options.overrides.namespaces.pid = Some(Choice::Private);
+        options.overrides.init = Some(true);
+    }
     options.checkpoint = Some(Box::new(restore));
-    // criu makes processes by their numbers, which are free in a PID namespace of their own only.
-    options.overrides.namespaces.pid = Some(Choice::Private);
-    options.overrides.init = Some(true);
     container::run(&super::new_store(call)?, options)
 }

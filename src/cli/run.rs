@@ -42,9 +42,10 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         return Ok(PROGRAM.command("run").map_or(1, |command| command.failure));
     };
     let own_form = source.own_form;
-    let run = shared_run(call, own_form)?;
+    let (run, apart) = shared_run(call, own_form)?;
     let mut options = create::options(call, source.id, source.bundle)?;
     options.run = run;
+    options.apart = apart;
     options.image_file = source.image;
     options.lifetime = match (flags.has(&DETACH), flags.has(&KEEP)) {
         // The state of a detached container is kept in any case.
@@ -113,13 +114,13 @@ static ALONE: [&Flag; 10] = [
 ];
 
 /// The run that the container is shared with: the one that is named, or that of the launcher whose rank this process is. The
-/// caller says it by the flag or by its environment, and no image.
-fn shared_run(call: &Call, own_form: bool) -> Result<Option<Run>> {
+/// caller says it by the flag or by its environment, and no image. Or what keeps a rank from the container of the others.
+fn shared_run(call: &Call, own_form: bool) -> Result<(Option<Run>, Option<String>)> {
     let flags = &call.flags;
     let flag = flags.text(&RUN_SHARE)?;
     let word = flag.map(str::to_owned).or_else(|| caller::said("RT_SHARE"));
     let name = match word.as_deref() {
-        Some("never") => return Ok(None),
+        Some("never") => return Ok((None, apart_by("share never")?)),
         Some("auto") | None => None,
         Some(name) => Some(name),
     };
@@ -134,19 +135,29 @@ fn shared_run(call: &Call, own_form: bool) -> Result<Option<Run>> {
     if let Some(alone) = alone.or(on_disk.then_some("writable=disk")).or((!own_form).then_some("bundle")) {
         match flag {
             Some(name) if name != "auto" => bail!("run: --share {name} and --{alone} exclude each other"),
-            _ => return Ok(None),
+            _ => return Ok((None, apart_by(alone)?)),
         }
     }
     let rank = launchers::rank()?;
     if name.is_none() && rank.is_none() {
-        return Ok(None);
+        return Ok((None, None));
     }
     let (number, step) = rank.as_ref().map_or((None, None), |rank| (Some(rank.number), rank.step.clone()));
+    // Who shares by hand has no launcher that anybody else's program is of.
+    let known = rank.as_ref().filter(|_| name.is_none());
+    let (launcher, ranks) = known.map_or((None, None), |rank| (rank.launcher, rank.ranks));
     let of_launcher = || rank.map(|rank| (rank.run, rank.key)).unwrap_or_default();
     let (named, explicit) = (name.is_some(), word.is_some());
     let step = step.filter(|_| !named);
     let (name, key) = name.map_or_else(of_launcher, |name| (name.to_owned(), name.to_owned()));
-    Ok(Some(Run { name, key, pid: std::process::id(), rank: number, step, named, explicit }))
+    let run =
+        Run { name, key, pid: std::process::id(), rank: number, step, named, explicit, launcher, ranks };
+    Ok((Some(run), None))
+}
+
+/// The flag that keeps this process from the container of others, where it is a rank.
+fn apart_by(flag: &str) -> Result<Option<String>> {
+    Ok(launchers::rank()?.map(|_| format!("--{flag}")))
 }
 
 /// How long a name of `--share` may be: an id has more behind it.

@@ -526,11 +526,10 @@ with --regex it is skipped. --force kills it first.",
         ],
         about: "\
 criu(8) of the host does it, 4.2 or later: the first in PATH, or that of RT_CRIU or checkpoint.criu in config.toml. It needs
-no root. The container has an init of rt's own (--init), or no PID namespace. What cannot be kept is said with the process
-and what of it is in the way, and the program goes on.
+no root. What cannot be kept is said with the process and what of it is in the way, and the program goes on.
 
 The image is a directory for its owner alone: it holds what the program has in memory, keys too. It is put on the disk, and an
-older one at its place goes only then. The container is ended and removed afterwards, unless --leave-running is given.",
+older one at its place goes only then; anything else there is no place for one. The container is ended and removed afterwards, unless --leave-running is given.",
         examples: &[("keep what a container does, and go on with it later", "rt checkpoint --image-path ck job1")],
         run: checkpoint::run,
         ..ONE_ID
@@ -564,7 +563,7 @@ older one at its place goes only then. The container is ended and removed afterw
         ],
         about: "\
 The container is made from the bundle's config as by rt run: mounts, devices, namespaces and hooks come from there, and
-nothing of them from the image. It has a PID namespace and an init of rt's own. Files that were open are at the same paths, with
+nothing of them from the image. It has a PID namespace, and an init of rt's own unless the program was process 1. Files that were open are at the same paths, with
 the same size. Standard streams that were the caller's become those of this call.
 
 No process goes on that has more capabilities than the config gives, or lacks its no_new_privs. The exit code is the program's.",

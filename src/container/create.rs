@@ -1,11 +1,13 @@
 //! create and run: the runtime's side of making a container.
 
 use super::handover::Streams;
+use super::holder::{self, Holder};
 use super::images::ImageMounts;
 use super::init::{self, Init};
 use super::lost::Watch;
 use super::plan::{self, BundleConfig, Host, Layer, Loaded, Plan, Root};
 use super::request::StartRequest;
+use super::restored::{self, Adopted};
 use super::root_emulation::Supervisor;
 use super::sync::{self, FromInit, Link};
 use super::trace::{self, Phase};
@@ -98,6 +100,8 @@ struct Launch<'a> {
     copies: mounts::Trees,
     /// What is written to the root is gone with the container, and the caller has not asked for that.
     watch: Option<Watch>,
+    /// Holds the container for ranks that are still to come.
+    holder: Option<Holder>,
 }
 
 /// A running init and what is left to do with it.
@@ -155,6 +159,9 @@ impl<'a> Launch<'a> {
         if request.checkpoint.is_some() {
             plan.refuse_filters()?;
         }
+        if request.makes_first() {
+            restored::leave_to_criu(&mut plan)?;
+        }
         for note in &plan.notes {
             log::debug!("{note}");
         }
@@ -166,13 +173,29 @@ impl<'a> Launch<'a> {
         if request.trace.is_some() {
             trace::describe(&config.spec, &plan.hooks, &request);
         }
-        Ok(Launch { store, request, id, caller, plan, config, images, state_places, proc, copies, watch })
+        let holder = holder(&request, &plan);
+        Ok(Launch {
+            store,
+            request,
+            id,
+            caller,
+            plan,
+            config,
+            images,
+            state_places,
+            proc,
+            copies,
+            watch,
+            holder,
+        })
     }
 
     /// This container, by the id of the request, for this process alone.
     fn alone(mut self) -> Self {
         self.id.clone_from(&self.request.id);
         self.plan.layer_user.clone_from(&self.id);
+        let apart = if self.plan.is_supervised() { "--root-emulation" } else { "what waits for its end" };
+        self.plan.apart = Some(apart.to_owned());
         if self.plan.maps.is_some() {
             single_copy::avoid(&mut self.plan.process.env);
         }
@@ -328,7 +351,7 @@ impl<'a> Launch<'a> {
         // The member is this process, unless a runtime stays beside the container.
         let own = rustix::process::getpid();
         let is_own = own.as_raw_nonzero().get() == record.pid;
-        let identity = is_own.then(|| ProcessIdentity::own(own, None)).flatten();
+        let identity = is_own.then(|| ProcessIdentity::of(own, None)).flatten();
         let identity = identity.unwrap_or(ProcessIdentity::StartTime(record.start_time));
         let rank = self.request.run.as_ref().and_then(|run| run.rank);
         let member = Member { task, pid: record.pid, identity, rank };
@@ -410,6 +433,7 @@ impl<'a> Launch<'a> {
         let console = self.request.handover.console(self.plan.process.terminal)?;
         let streams = if self.request.log { Some(Streams::logged(dir)?) } else { None };
         let state_json = |status: Status, pid: i32| self.hook_state(pid, status);
+        let adopted = self.plan.late.as_ref().map(|_| Adopted::begin(self.proc.as_fd())).transpose()?;
         let init = Init {
             streams: streams.as_ref(),
             runtime: Some(runtime.as_fd()),
@@ -422,12 +446,19 @@ impl<'a> Launch<'a> {
         drop(console.sender);
         match self.attend(dir, &link, &child, early) {
             Ok((record, supervisor)) => {
+                let child = match adopted {
+                    Some(_) => self.adopt(&child, record.pid)?,
+                    None => child,
+                };
                 trace::finish(Some(record.pid), None);
                 let terminal = console.receiver.map(|socket| tty::receive_fd(&socket)).transpose()?;
                 Ok(Running { child, record, terminal, supervisor })
             }
             Err(e) => {
                 child.end();
+                if let Some(Err(e)) = adopted.map(|adopted| adopted.end()) {
+                    log::debug!("{e}");
+                }
                 // Poststop hooks undo what the hooks before have done (runtime.md "Lifecycle" steps 3 to 5, 9 and 13).
                 let record = self.record(child.pid.as_raw_nonzero().get(), 0, None);
                 hooks::run_poststop(&self.plan.hooks, &record);
@@ -443,7 +474,10 @@ impl<'a> Launch<'a> {
     /// namespaces outside it. This process must not join them either: it still serves its caller on the host. A helper
     /// process in between joins them, and makes init.
     fn spawn_init(&self, init: Init<'_>, link: &Link) -> Result<(Child, Vec<FromInit>)> {
-        let new = self.plan.new.without(Namespace::Time);
+        let mut new = self.plan.new.without(Namespace::Time);
+        if self.plan.late.is_some() {
+            new = new.without(Namespace::Pid);
+        }
         let joins = open_joins(&self.plan.join)?;
         let joins_user_or_pid =
             joins.iter().any(|(kind, _)| *kind == Namespace::User || *kind == Namespace::Pid);
@@ -492,7 +526,9 @@ impl<'a> Launch<'a> {
         child: &Child,
         early: Vec<FromInit>,
     ) -> Result<(Record, Option<Supervisor>)> {
-        let pid = child.pid.as_raw_nonzero().get();
+        let mut pid = child.pid.as_raw_nonzero().get();
+        // A program that criu has made with its PID namespace is another process.
+        let mut restored = None;
         let (mut known, mut supervisor) = (None, None);
         let mut early = early.into_iter();
         loop {
@@ -525,11 +561,16 @@ impl<'a> Launch<'a> {
                     let stat = process::stat(&self.proc, &pid.to_string()).context(|| "look at init")?;
                     let record = self.record(pid, stat.start_time, mount_ns);
                     self.publish(dir, &record, stat.ignored)?;
-                    self.request.handover.hand_over_process(pid, &child.pidfd)?;
+                    let program = restored.as_ref().unwrap_or(child);
+                    self.request.handover.hand_over_process(pid, &program.pidfd)?;
                     known = Some(record);
                     link.go(pid)?;
                 }
                 Some(FromInit::Detached) if self.request.lifetime == Lifetime::Created => break,
+                Some(FromInit::Pid(made)) if self.plan.late.is_some() => {
+                    pid = made;
+                    restored = Some(restored::open(made)?);
+                }
                 // The program's exec, or an error, is still to come.
                 Some(FromInit::Detached | FromInit::Pid(_)) => {}
                 Some(FromInit::Failed(e)) => return Err(e),
@@ -541,6 +582,13 @@ impl<'a> Launch<'a> {
             hooks::run_poststart(&self.plan.hooks, &record)?;
         }
         Ok((record, supervisor))
+    }
+
+    /// Waits until `maker` has left the restored program `pid` to this process, or to who takes its orphans.
+    fn adopt(&self, maker: &Child, pid: i32) -> Result<Child> {
+        let program = restored::open(pid)?;
+        process::wait(maker.pid)?;
+        Ok(program)
     }
 
     fn runtime_hooks(&self, pid: i32) -> Result<()> {
@@ -613,9 +661,24 @@ impl<'a> Launch<'a> {
             detach: self.request.lifetime.is_detached(),
             hidden: false,
             publish: &|_, _| Ok(()),
+            holder: self.holder.as_ref().filter(|_| self.request.run.is_some()).map(|holder| (holder, dir)),
             state_json,
         }
     }
+}
+
+/// What holds the container of a run for ranks that are still to come. A layer that is kept is there for them without it, and
+/// whoever writes to it next need not wait for its end.
+fn holder(request: &StartRequest, plan: &Plan) -> Option<Holder> {
+    let launcher = request.run.as_ref()?.launcher?;
+    let fits = request.lifetime == Lifetime::Foreground
+        && matches!(plan.layer, None | Some(Layer::Memory))
+        && !plan.has_children_of_init()
+        && plan.process.is_confined_last();
+    if !fits {
+        return None;
+    }
+    Holder::new(launcher).inspect_err(holder::tell).ok().flatten()
 }
 
 /// True where what the program writes is gone when it ends, and somebody should say so: the caller has asked for a root that

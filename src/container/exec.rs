@@ -12,6 +12,7 @@ use rt_sys::caller::{Caller, Privilege};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::ns::{self, Namespace, Namespaces};
 use rt_sys::process::{self, Child, Memory};
+use rt_sys::seccomp::Filter;
 use rt_sys::{bail, err, fd, signal, tty};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::convert::Infallible;
@@ -308,6 +309,18 @@ pub(super) fn namespaces(
         }
     }
     Ok(kinds)
+}
+
+/// The seccomp filters of a container's program, in the order in which they were loaded.
+pub(crate) fn filters_of(config: &Spec, record: &Record, namespaces: Namespaces) -> Result<Vec<Filter>> {
+    let caller = Caller::current()?;
+    let adapted = rootless::adapt(config, &caller, None)?;
+    let process = config.process().as_ref().ok_or_else(|| err!("config.json: process is missing"))?;
+    let in_hosts_namespace = caller.privilege == Privilege::Root && !namespaces.contains(Namespace::User);
+    let linux = config.linux().as_ref();
+    let mut plan = ProcessPlan::new(process, &adapted, linux, in_hosts_namespace, 0, &mut Vec::new())?;
+    plan.confinement = record.confinement;
+    plan.filters()
 }
 
 /// What to run: the process file, or the container's process with what the command line changes.

@@ -5,6 +5,7 @@
 
 use super::handover::Streams;
 use super::hidden_state::HiddenState;
+use super::holder::{self, Holder};
 use super::lost::Watch;
 use super::plan::{Plan, ProcessPlan, Sysctl};
 use super::program::Prepared;
@@ -12,6 +13,7 @@ use super::sync::{FromInit, Link};
 use super::trace::{self, Phase};
 use super::{Checkpoint, account, devices, entrypoint, layer, mounts, package_managers, pid1, refused, root};
 use crate::hooks::{self, Stage};
+use crate::store::ContainerDir;
 use rt_spec::Spec;
 use rt_spec::state::Status;
 use rt_sys::error::{Context, Error, Result};
@@ -65,6 +67,8 @@ pub(super) struct Init<'a> {
     pub hidden: bool,
     /// Makes the container known, where there is no runtime to do it.
     pub publish: &'a dyn Fn(&process::Stat, Option<MountNamespaceId>) -> Result<()>,
+    /// Holds the container for ranks that are still to come, and where that is made known.
+    pub holder: Option<(&'a Holder, &'a ContainerDir)>,
     /// The container's state as hooks get it, for a status and a pid.
     pub state_json: &'a dyn Fn(Status, i32) -> Result<Vec<u8>>,
 }
@@ -219,7 +223,15 @@ impl Init<'_> {
         }
         // Before this process loses the capabilities that criu needs, and as the first one of the PID namespace.
         let program = match self.restored {
-            Some((checkpoint, config)) => Some(checkpoint.restore(config, &plan.process.limits())?),
+            Some((checkpoint, config)) if checkpoint.makes_first() => {
+                return self.restore_first(checkpoint, config);
+            }
+            Some((checkpoint, config)) => {
+                let most = plan.process.limits()?;
+                let program = checkpoint.restore(config, &most, self.runtime)?;
+                checkpoint.check(&most)?;
+                Some(program)
+            }
             None => None,
         };
         let on_terminal = (self.runtime.is_none() || self.in_session) && own.terminal;
@@ -264,6 +276,12 @@ impl Init<'_> {
             return Err(pid1::become_init_of(program, exe));
         }
         self.run_before_program(&mut prepared, &state, exported.as_ref())?;
+        if let Some((holder, dir)) = self.holder {
+            let note = |pid, identity| dir.note_holder(pid, identity);
+            if let Err(e) = holder.start(&plan.process, &prepared, own.ignored, note) {
+                holder::tell(&e);
+            }
+        }
         if self.runtime.is_none() {
             trace::finish(Some(own.pid), None);
         }

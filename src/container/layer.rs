@@ -610,6 +610,16 @@ fn wait(milliseconds: i64) {
     let _ = rustix::thread::nanosleep(&rustix::time::Timespec { tv_sec, tv_nsec });
 }
 
+/// What can be done where another container writes to the layer.
+#[cold]
+fn each_its_own(plan: &Plan) -> String {
+    let each = "each container that writes needs a directory of its own";
+    match &plan.apart {
+        Some(apart) => format!("{each}, and a rank with {apart} shares none"),
+        None => each.to_owned(),
+    }
+}
+
 /// The error of an overlay that the kernel has not made, with what can be done.
 #[cold]
 fn refused(plan: &Plan, image: &OwnedFd, e: Error) -> Error {
@@ -619,7 +629,7 @@ fn refused(plan: &Plan, image: &OwnedFd, e: Error) -> Error {
     match (&plan.layer, errno) {
         (Some(Layer::Overlay(dir)), libc::EBUSY) => Error::from_errno(errno)
             .context(format!("--overlay {}: another container uses it{}", dir.display(), noted_writer(dir)))
-            .hint("each container that writes needs a directory of its own"),
+            .hint(each_its_own(plan)),
         (Some(Layer::Shown(dir)), libc::EBUSY) => written_to(dir, e),
         (Some(Layer::Overlay(dir)), libc::ESTALE) => Error::from_errno(errno)
             .context(format!("--overlay {}: it was made over another image", dir.display()))

@@ -8,6 +8,7 @@ mod exec;
 mod foreground;
 mod handover;
 mod hidden_state;
+mod holder;
 mod hooks;
 mod images;
 mod init;
@@ -26,6 +27,7 @@ mod protect;
 mod ranks;
 mod refused;
 mod request;
+mod restored;
 mod root;
 mod root_emulation;
 mod saving;
@@ -35,7 +37,7 @@ mod trace;
 
 pub(crate) use create::{create, run};
 pub(crate) use entrypoint::EntrypointRequest;
-pub(crate) use exec::exec;
+pub(crate) use exec::{exec, filters_of};
 pub(crate) use handover::Handover;
 pub(crate) use images::{ImageMounts, Way, mount_for as mount_image};
 pub(crate) use init::undumpable;
@@ -44,6 +46,7 @@ pub(crate) use lifecycle::{
 };
 pub(crate) use not_executable::loader_of;
 pub(crate) use pid1::main as init_main;
+pub(crate) use plan::criu_filter;
 pub(crate) use protect::protect_binary;
 pub(crate) use ranks::run_rank;
 pub(crate) use refused::remedy as namespaces_remedy;
@@ -63,7 +66,8 @@ use rt_sys::bail;
 use rt_sys::caller::Caller;
 use rt_sys::error::Result;
 use rt_sys::ns::Namespaces;
-use rustix::fd::AsFd;
+use rt_sys::seccomp::Filter;
+use rustix::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
 /// What the caller of `create`, `run` or a task of a step asks for, beyond what config.json says. [`request::StartRequest`] adds
@@ -116,6 +120,8 @@ pub(crate) struct CreateOptions {
     pub task: Option<TaskContext>,
     /// The run with whose other processes the container is shared.
     pub run: Option<Run>,
+    /// What keeps a rank from the container of the others of its run, for an error.
+    pub apart: Option<String>,
     /// The task's container outlives the step.
     pub persistent: Option<PersistentRequest>,
     /// Images that are files are unpacked and not mounted (`--extract`).
@@ -148,6 +154,10 @@ pub(crate) struct Run {
     pub named: bool,
     /// The caller has said that it shares, whatever is configured.
     pub explicit: bool,
+    /// The pid of its launcher, while which lives the container is held for ranks to come.
+    pub launcher: Option<i32>,
+    /// How many ranks the launcher starts, on this node or in all.
+    pub ranks: Option<u32>,
 }
 
 /// What a step asks of a container that outlives it.
@@ -180,6 +190,11 @@ pub(crate) enum Lifetime {
 }
 
 impl CreateOptions {
+    /// True where the program comes from an image, and as the first process of its PID namespace.
+    fn makes_first(&self) -> bool {
+        self.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.makes_first())
+    }
+
     /// The image that the program comes from.
     fn restored(&self) -> Option<&dyn Checkpoint> {
         self.checkpoint.as_deref().filter(|checkpoint| checkpoint.is_there())
@@ -380,9 +395,15 @@ pub(crate) trait Checkpoint: std::fmt::Debug {
     /// True where there is an image.
     fn is_there(&self) -> bool;
 
-    /// Makes the program's processes, stopped, as children of this one: the first of the container's PID namespace, in its
-    /// root, with all capabilities there. `config` is the container's. Returns the number of the program inside.
-    fn restore(&self, config: &Spec, most: &Limits) -> Result<i32>;
+    /// True where the program was the first process of its PID namespace. The namespace is made together with it.
+    fn makes_first(&self) -> bool;
+    /// Makes the program's processes, stopped. This one is in the container's root, with all capabilities there, and it is the
+    /// first of the container's PID namespace unless that comes with the program. They are its children, or will be those of
+    /// who takes its orphans. `config` is the container's; what is made ends with `runtime`. Returns the number of the program
+    /// inside.
+    fn restore(&self, config: &Spec, most: &Limits, runtime: Option<BorrowedFd<'_>>) -> Result<i32>;
+    /// Compares all processes of this one's /proc with what the config gives.
+    fn check(&self, most: &Limits) -> Result<()>;
 
     /// Called when the program runs, in the foreground, which has blocked all signals.
     fn begin(&self);
@@ -405,13 +426,15 @@ pub(crate) enum Signalled {
     Ended(u8),
 }
 
-/// What no restored process may exceed.
-#[derive(Debug, Clone, Copy)]
+/// What restored processes have.
+#[derive(Debug)]
 pub(crate) struct Limits {
-    /// Every set of capabilities.
+    /// The most of every set of capabilities.
     pub caps: rt_sys::caps::Mask,
     /// Each has no_new_privs.
     pub no_new_privs: bool,
+    /// Each has these filters, in the order in which they are loaded.
+    pub filters: Vec<Filter>,
 }
 
 /// The namespaces of the container of this config, whose first process is `pid`, that are not the caller's.

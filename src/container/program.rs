@@ -44,9 +44,24 @@ impl Prepared {
 }
 
 impl ProcessPlan {
-    /// What a process of the container may have at most.
-    pub(super) fn limits(&self) -> Limits {
-        Limits { caps: self.caps.bounding, no_new_privs: self.no_new_privs }
+    /// What a process of the container has.
+    pub(super) fn limits(&self) -> Result<Limits> {
+        Ok(Limits { caps: self.caps.bounding, no_new_privs: self.no_new_privs, filters: self.filters()? })
+    }
+
+    /// The filters of a program that is not in its caller's session, in the order in which they are loaded.
+    pub(super) fn filters(&self) -> Result<Vec<Filter>> {
+        let devices = self.is_kept_from_devices().then(devices_filter);
+        let shared = self.confinement.any().then(|| shared_filter(self.confinement));
+        let own = devices.into_iter().chain(shared).collect::<Result<Vec<_>>>()?;
+        Ok(own.into_iter().chain(self.seccomp.as_ref().map(|plan| plan.filter.clone())).collect())
+    }
+
+    /// True where the config's filter, if there is one, is loaded by [`ProcessPlan::confine`].
+    pub(super) fn is_confined_last(&self) -> bool {
+        self.seccomp
+            .as_ref()
+            .is_none_or(|plan| self.no_new_privs && !plan.filter.notifies && !plan.supervised)
     }
 
     /// Sets everything but the seccomp filter of a process with no_new_privs, which comes last.

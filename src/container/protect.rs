@@ -17,6 +17,7 @@ use rt_sys::start;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{self, Access, AtFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// Replaces this process by a sealed copy of itself where its binary could be written; else returns.
 pub(crate) fn protect_binary() -> Result<()> {
@@ -30,7 +31,7 @@ pub(crate) fn protect_binary() -> Result<()> {
         return Ok(());
     }
     let stand_in = match stand_in::of(&exe)? {
-        Some(text) => sealed(|file| fd::write_all(file, &text)),
+        Some(text) => sealed_own(|file| fd::write_all(file, &text)),
         None => sealed_copy(&exe),
     };
     let stand_in = stand_in.context(|| "copy the runtime's binary")?;
@@ -74,7 +75,7 @@ fn is_sealed(file: &OwnedFd) -> bool {
 }
 
 fn sealed_copy(exe: &OwnedFd) -> Result<OwnedFd> {
-    sealed(|copy| {
+    sealed_own(|copy| {
         let mut left = fd::stat(exe)?.st_size as usize;
         while left > 0 {
             let n = fs::sendfile(copy, exe, None, left)?;
@@ -87,15 +88,19 @@ fn sealed_copy(exe: &OwnedFd) -> Result<OwnedFd> {
     })
 }
 
-/// A file in memory that `fill` has filled and nobody can change.
-fn sealed(fill: impl FnOnce(&OwnedFd) -> Result<()>) -> Result<OwnedFd> {
+/// A file in memory with the name of this executable, beside which the copy looks for `rt-pull` and the hooks. `fill` has filled it,
+/// and nobody can change it.
+fn sealed_own(fill: impl FnOnce(&OwnedFd) -> Result<()>) -> Result<OwnedFd> {
+    // memfd_create(2) takes 249 bytes.
+    let name = Some(start::program()?).filter(|path| path.as_os_str().len() < 249);
+    sealed(&name.unwrap_or_else(|| "rt".into()), fill)
+}
+
+/// A file in memory of this name, which `fill` has filled and nobody can change.
+pub(super) fn sealed(name: &Path, fill: impl FnOnce(&OwnedFd) -> Result<()>) -> Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    // Named after the file, since the copy looks for `rt-pull` and the hooks beside that. memfd_create(2) takes 249 bytes.
-    let name =
-        Some(start::program()?).filter(|path| path.as_os_str().len() < 249).unwrap_or_else(|| "rt".into());
     // Kernels before 6.3 do not know MFD_EXEC, and let every memory file be executed.
-    let copy =
-        fs::memfd_create(&name, flags | MemfdFlags::EXEC).or_else(|_| fs::memfd_create(&name, flags))?;
+    let copy = fs::memfd_create(name, flags | MemfdFlags::EXEC).or_else(|_| fs::memfd_create(name, flags))?;
     fill(&copy)?;
     seal(&copy)?;
     Ok(copy)

@@ -44,7 +44,7 @@ pub(crate) fn run_rank(store: &Store, mut options: CreateOptions) -> Result<u8> 
             return Err(error.hint("it ends with its first process; --pid host has none"));
         }
         let loaded = use_again(loaded);
-        return step::run_alone(store, request, loaded);
+        return step::run_alone(store, request.apart("a PID namespace of its own"), loaded);
     }
     let pid = run.pid;
     let id = format!("{}-{:012x}", run.name, container_key(run, &request, &mut loaded)? >> 16);

@@ -72,6 +72,12 @@ impl StartRequest {
         self
     }
 
+    /// This request, with what keeps a rank from the container of the others of its run.
+    pub(super) fn apart(mut self, by: &str) -> StartRequest {
+        self.options.apart = Some(by.to_owned());
+        self
+    }
+
     /// What hooks are told of the request, which no image can have said.
     pub(super) fn for_hooks(&self) -> CallerRequest {
         let mut env = environment::expand(&self.overrides.env);

@@ -237,6 +237,8 @@ struct Joining<'a> {
     keeps_keyring: bool,
     number: u32,
     rank: Option<u32>,
+    /// How many ranks the launcher starts.
+    ranks: Option<u32>,
     /// The signals that the caller ignored: of a task those of the container's first one, since one process starts all.
     ignored: u64,
     config: rt_spec::Config,
@@ -314,6 +316,7 @@ impl<'a> Joining<'a> {
             keeps_keyring: request.no_new_keyring,
             number,
             rank,
+            ranks: request.run.as_ref().and_then(|run| run.ranks),
             ignored,
             caller,
             plan,
@@ -335,12 +338,16 @@ impl<'a> Joining<'a> {
     /// Becomes the task's program beside a member that lives. `None` where none can be joined (any more).
     fn join(&self, store: &Store, dir: &ContainerDir, target: JoinTarget) -> Result<Option<u8>> {
         let tried = target.member;
-        if let Some(code) = self.join_member(store, dir, tried, target.pidfd)? {
+        let holder = match (target.holds, self.ranks) {
+            (true, Some(ranks)) => Some((target.pidfd.try_clone().context(|| "copy a pidfd")?, ranks)),
+            _ => None,
+        };
+        if let Some(code) = self.join_member(store, dir, tried, target.pidfd, holder)? {
             return Ok(Some(code));
         }
         for member in dir.members()?.into_iter().filter(|member| member.pid != tried.pid) {
             if let Some(pidfd) = member.open(self.proc)?
-                && let Some(code) = self.join_member(store, dir, member, pidfd)?
+                && let Some(code) = self.join_member(store, dir, member, pidfd, None)?
             {
                 return Ok(Some(code));
             }
@@ -348,13 +355,15 @@ impl<'a> Joining<'a> {
         Ok(None)
     }
 
-    /// Becomes the task's program beside `member`. `None` where that cannot be joined.
+    /// Becomes the task's program beside `member`. `None` where that cannot be joined. The last of so many ranks ends the
+    /// process that has held the container for them.
     fn join_member(
         &self,
         store: &Store,
         dir: &ContainerDir,
         member: Member,
         pidfd: OwnedFd,
+        holder: Option<(OwnedFd, u32)>,
     ) -> Result<Option<u8>> {
         let namespaces = match self.persistent {
             true => self.namespaces_of_persistent(dir)?,
@@ -362,7 +371,15 @@ impl<'a> Joining<'a> {
         };
         // The link of the member is made only after joining. Other tasks pass the pidfd of a member that they find to
         // setns(2), so who is listed must be inside already.
-        let joined = || dir.add_member(self.own_member(member.identity)?);
+        let joined = || {
+            dir.add_member(self.own_member(member.identity)?)?;
+            match &holder {
+                Some((holder, ranks)) if dir.count_members()? >= *ranks as usize => {
+                    rt_sys::signal::send_pidfd(holder, libc::SIGKILL).map(|_| ())
+                }
+                _ => Ok(()),
+            }
+        };
         let mut exec = Exec {
             options: &ExecOptions::default(),
             plan: &self.plan,
@@ -434,7 +451,7 @@ impl<'a> Joining<'a> {
         // With a terminal this is a child, and where the container has a PID namespace its getpid(2) is another number
         // than the host's.
         if !self.plan.terminal
-            && let Some(identity) = ProcessIdentity::own(own, Some(other))
+            && let Some(identity) = ProcessIdentity::of(own, Some(other))
         {
             let pid = own.as_raw_nonzero().get();
             return Ok(Member { task: self.number, pid, identity, rank: self.rank });

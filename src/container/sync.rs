@@ -3,7 +3,7 @@
 use rt_sys::bail;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::ns::MountNamespaceId;
-use rustix::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 /// What init says to the runtime.
@@ -48,6 +48,12 @@ pub(super) fn pair() -> Result<(Link, Link)> {
 impl AsRawFd for Link {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
+    }
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

@@ -27,10 +27,10 @@ pub(crate) enum ProcessIdentity {
 }
 
 impl ProcessIdentity {
-    /// This process's own identity by the inode of its pidfd. `pid` is its pid. `None` on kernels whose pidfds all have
+    /// The identity of process `pid`, this one or a child, by the inode of its pidfd. `None` on kernels whose pidfds all have
     /// one inode. `like` is the identity of another process on this machine, if one is at hand: where that has such an
     /// inode, the kernel need not be asked.
-    pub(crate) fn own(pid: Pid, like: Option<ProcessIdentity>) -> Option<ProcessIdentity> {
+    pub(crate) fn of(pid: Pid, like: Option<ProcessIdentity>) -> Option<ProcessIdentity> {
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
         let unique = match like {
             Some(ProcessIdentity::PidfdInode(_)) => true,
@@ -113,7 +113,7 @@ mod tests {
         let own = rustix::process::getpid();
         let pid = own.as_raw_nonzero().get();
         let start = ProcessIdentity::StartTime(process::stat(&proc, "self").unwrap().start_time);
-        for identity in [Some(start), ProcessIdentity::own(own, None)].into_iter().flatten() {
+        for identity in [Some(start), ProcessIdentity::of(own, None)].into_iter().flatten() {
             assert_eq!(ProcessIdentity::parse(&identity.text()), Some(identity));
             assert!(identity.open(pid, &proc).unwrap().is_some(), "{identity:?}");
             let other = match identity {

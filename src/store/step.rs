@@ -6,7 +6,8 @@
 //!
 //! Each member is a link `task.N` to its pid and identity. It is made when the member is in the namespaces, because
 //! from then on others can join by it. A link `first` has everything that a joining task must know, so that it costs
-//! one system call. A container without a living member is dead: the next task clears its directory and makes it anew.
+//! one system call. A container without a living member, or a process that holds it for the ranks to come, is dead: the next
+//! task clears its directory and makes it anew.
 
 use super::{ContainerDir, IN_PLACE, ProcessIdentity, Store, check_id, does_not_exist, list_names, open_dir};
 use rt_sys::error::{Context, Result};
@@ -20,6 +21,8 @@ use std::path::{Path, PathBuf};
 
 const MEMBER: &str = "task.";
 const FIRST: &str = "first";
+/// What stands in `first` in the place of a task's number.
+const HOLDS: &str = "hold";
 /// What a note of a task that has ended begins with.
 pub(super) const ENDED: &str = "ended.";
 /// The config that `rt-image` has made for an image without one.
@@ -54,6 +57,8 @@ pub(crate) struct JoinTarget {
     pub ignored: u64,
     /// The root file system of the container, absolute.
     pub rootfs: PathBuf,
+    /// It is no task, but the process that holds the container for ranks to come.
+    pub holds: bool,
 }
 
 /// A process that a task has become, as the container's directory names it. It may have ended.
@@ -109,8 +114,10 @@ impl Member {
 
 /// What the link `first` says.
 struct First {
-    /// The member that has made the container.
+    /// The member that has made the container, or the process that holds it.
     member: Member,
+    /// It is the latter.
+    holds: bool,
     /// The signals that it was started with ignored.
     ignored: u64,
     /// The container's root file system.
@@ -250,6 +257,24 @@ impl ContainerDir {
         fs::symlinkat(text, &self.fd, FIRST).context(|| "note the container's first task")
     }
 
+    /// Makes known that process `pid` holds the container that [`ContainerDir::note_first`] has made known: the tasks that come
+    /// join by it.
+    pub(crate) fn note_holder(&self, pid: i32, identity: ProcessIdentity) -> Result<()> {
+        let context = || format!("note the process that holds {}", self.id);
+        let text = fs::readlinkat(&self.fd, FIRST, Vec::with_capacity(256)).context(context)?;
+        let mut fields = text.to_bytes().splitn(4, |&byte| byte == b' ');
+        let rest = fields.nth(3).unwrap_or_default();
+        let mut text = format!("{HOLDS} {pid} {} ", identity.text()).into_bytes();
+        text.extend_from_slice(rest);
+        fs::unlinkat(&self.fd, FIRST, fs::AtFlags::empty()).context(context)?;
+        fs::symlinkat(text, &self.fd, FIRST).context(context)
+    }
+
+    /// How many tasks have been made known.
+    pub(crate) fn count_members(&self) -> Result<usize> {
+        Ok(list_names(&self.fd, FileType::Symlink)?.iter().filter(|name| name.starts_with(MEMBER)).count())
+    }
+
     /// Keeps the config that was made for the image, for the tasks that join.
     pub(crate) fn save_image_config(&self, config: &[u8]) -> Result<()> {
         let context = || format!("write the image's config of {}", self.id);
@@ -274,9 +299,11 @@ impl ContainerDir {
         let mut fields = text.to_bytes().splitn(5, |&byte| byte == b' ');
         let mut parsed = || {
             let mut word = || std::str::from_utf8(fields.next()?).ok();
-            let member = Member::parse(word()?, word()?, word()?)?;
+            let task = word()?;
+            let holds = task == HOLDS;
+            let member = Member::parse(if holds { "0" } else { task }, word()?, word()?)?;
             let ignored = word()?.parse().ok()?;
-            Some(First { member, ignored, rootfs: OsStr::from_bytes(fields.next()?).into() })
+            Some(First { member, holds, ignored, rootfs: OsStr::from_bytes(fields.next()?).into() })
         };
         Ok(parsed())
     }
@@ -329,13 +356,13 @@ impl ContainerDir {
 
     /// A member that lives, the first before the others; `None` where there is none.
     fn join_target(&self, proc: BorrowedFd<'_>) -> Result<Option<JoinTarget>> {
-        let Some(First { member, ignored, rootfs }) = self.first()? else { return Ok(None) };
+        let Some(First { member, holds, ignored, rootfs }) = self.first()? else { return Ok(None) };
         if let Some(pidfd) = member.open(proc)? {
-            return Ok(Some(JoinTarget { member, pidfd, ignored, rootfs }));
+            return Ok(Some(JoinTarget { member, pidfd, ignored, rootfs, holds }));
         }
         for member in self.members()? {
             if let Some(pidfd) = member.open(proc)? {
-                return Ok(Some(JoinTarget { member, pidfd, ignored, rootfs }));
+                return Ok(Some(JoinTarget { member, pidfd, ignored, rootfs, holds: false }));
             }
         }
         Ok(None)

@@ -1,7 +1,7 @@
 //! `rt checkpoint`, `rt restore` and `rt run --checkpoint` as far as they need no criu: what they refuse, and what becomes of the
 //! container then. integration/checkpoint.sh has the rest.
 
-use crate::fixture::{Cmd, Ctx};
+use crate::fixture::{Cmd, Container, Ctx};
 use crate::runner::tests;
 use serde_json::{Value, json};
 use std::fs;
@@ -12,7 +12,8 @@ use std::process::Command;
 tests! {
     BOTH {
         without_criu, what_one_id_cannot_have, states_that_have_no_image, images_that_are_none, images_of_others,
-        images_of_other_machines, run_says_it_at_the_start,
+        images_of_other_machines, run_says_it_at_the_start, an_image_replaces_images_alone, places_of_others,
+        loaders_of_others,
     }
     ROOT { mounts_below_an_old_draft_stay }
 }
@@ -49,6 +50,7 @@ pub fn say_version() -> i32 {
 fn mounts_below_an_old_draft_stay(ctx: &Ctx) {
     let (old, precious) = (ctx.mkdir(".image.new/deep/mount"), ctx.mkdir("precious"));
     fs::write(precious.join("file"), "stays").unwrap();
+    ctx.file(".image.new/draft", "");
     let status = Command::new("mount").arg("--bind").args([&precious, &old]).status().unwrap();
     assert!(status.success());
     let bundle =
@@ -91,8 +93,11 @@ fn states_that_have_no_image(ctx: &Ctx) {
     let checkpoint = || rt(ctx, &["checkpoint", &container.id]);
     checkpoint().fails(&["cannot be checkpointed in created state"]);
     container.start();
+    container.line(0);
+    // As containerd does. It stays paused.
     ctx.rt(["pause", &container.id]).silent();
-    checkpoint().fails(&["cannot be checkpointed while it is paused"]);
+    checkpoint().arg("--leave-running").env("RT_CRIU", some_criu(ctx)).ok();
+    assert_eq!(container.status(), "paused");
     ctx.rt(["resume", &container.id]).silent();
     container.kill("KILL");
     container.ended();
@@ -132,7 +137,7 @@ fn images_that_are_none(ctx: &Ctx) {
     restore(ctx, &form).fails(&["form 2 is another rt's"]);
     for (name, key, value) in [
         ("most", "highest", json!(i32::MAX)),
-        ("first", "program", json!(1)),
+        ("none", "program", json!(0)),
         ("low", "highest", json!(1)),
         ("few", "streams", json!([])),
     ] {
@@ -159,6 +164,105 @@ fn images_of_others(ctx: &Ctx) {
     fs::remove_file(link).unwrap();
 }
 
+/// A criu that writes something.
+fn some_criu(ctx: &Ctx) -> PathBuf {
+    let path = ctx.path("criu");
+    if !path.exists() {
+        fs::copy(std::env::current_exe().unwrap(), &path).unwrap();
+    }
+    path
+}
+
+/// A container with a program that `checkpoint` can write.
+fn started(ctx: &Ctx) -> Container<'_> {
+    ctx.started(&ctx.bundle().ops(&["ready", "sleep 60000"]))
+}
+
+fn checkpoint(ctx: &Ctx, image: &Path, id: &str) -> Cmd {
+    rt(ctx, &["checkpoint", "--leave-running", "--image-path"])
+        .arg(image)
+        .arg(id)
+        .env("RT_CRIU", some_criu(ctx))
+}
+
+fn an_image_replaces_images_alone(ctx: &Ctx) {
+    let container = started(ctx);
+    let above = ctx.mkdir("above");
+    let image = above.join("image");
+    let names = || {
+        let names =
+            fs::read_dir(&above).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.collect::<std::collections::BTreeSet<_>>()
+    };
+    // What a caller makes beforehand, as containerd does.
+    ctx.mkdir("above/image");
+    for _ in 0..2 {
+        checkpoint(ctx, &image, &container.id).ok();
+        assert_eq!(names(), ["image".to_owned()].into());
+        assert!(image.join("pages-1.img").exists() && !image.join("draft").exists());
+        assert_eq!(fs::metadata(&image).unwrap().permissions().mode() & 0o7777, 0o700);
+    }
+    // What a call that was killed has left.
+    ctx.mkdir("above/.image.new");
+    ctx.file("above/.image.new/draft", "");
+    checkpoint(ctx, &image, &container.id).ok();
+    assert_eq!(names(), ["image".to_owned()].into());
+    // A removal that was killed: what is left is no image, and is replaced.
+    ctx.file("above/image/draft", "");
+    restore(ctx, &image).fails(&["did not come to its end"]);
+    checkpoint(ctx, &image, &container.id).ok();
+    // Directories with something else in them stay, and so does the program.
+    for name in ["results", ".image.new"] {
+        let dir = ctx.mkdir(&format!("above/{name}"));
+        let file = ctx.file(&format!("above/{name}/out.h5"), "precious");
+        let image = if name == "results" { dir } else { image.clone() };
+        checkpoint(ctx, &image, &container.id).fails(&[name, "is no image of rt checkpoint"]);
+        assert_eq!(
+            (fs::read_to_string(file).unwrap().as_str(), container.status().as_str()),
+            ("precious", "running")
+        );
+    }
+}
+
+fn loaders_of_others(ctx: &Ctx) {
+    let dir = ctx.mkdir("open");
+    ctx.mkdir("open/lib64");
+    for name in ["ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"] {
+        ctx.file(&format!("open/lib64/{name}"), "no loader");
+    }
+    ctx.mkdir("open/lib");
+    ctx.file("open/lib/ld-linux-aarch64.so.1", "no loader");
+    ctx.mkdir("open/bin");
+    fs::copy(std::env::current_exe().unwrap(), dir.join("bin/criu")).unwrap();
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).unwrap();
+    let open = || ctx.rt(["checkpoint", &started(ctx).id]).env("RT_CRIU", dir.join("bin/criu"));
+    open().fails(&["criu's libraries are not taken from there", "open"]);
+}
+
+fn places_of_others(ctx: &Ctx) {
+    let container = started(ctx);
+    let above = ctx.mkdir("shared");
+    fs::set_permissions(&above, fs::Permissions::from_mode(0o777)).unwrap();
+    let refused = &["image", "others can put something else at", "name a directory in one of your own"];
+    checkpoint(ctx, &above.join("image"), &container.id).fails(refused);
+    assert_eq!(fs::read_dir(&above).unwrap().count(), 0);
+    image(ctx, "shared/image", |_| {});
+    restore(ctx, &above.join("image")).fails(refused);
+    fs::set_permissions(&above, fs::Permissions::from_mode(0o1777)).unwrap();
+    checkpoint(ctx, &above.join("image"), &container.id).ok();
+    // A directory for the log is as much the caller's, and no link in it is followed.
+    let work = ctx.mkdir("work");
+    fs::set_permissions(&work, fs::Permissions::from_mode(0o777)).unwrap();
+    let with_work = || checkpoint(ctx, &above.join("image"), &container.id).arg("--work-path").arg(&work);
+    with_work().fails(&["--work-path", "others can put something else at"]);
+    fs::set_permissions(&work, fs::Permissions::from_mode(0o700)).unwrap();
+    let file = ctx.file("precious", "kept");
+    symlink(&file, work.join("dump.log")).unwrap();
+    with_work().ok();
+    assert_eq!(fs::read_to_string(&file).unwrap(), "kept");
+    assert!(fs::symlink_metadata(work.join("dump.log")).unwrap().is_file());
+}
+
 fn images_of_other_machines(ctx: &Ctx) {
     let machine = image(ctx, "machine", |manifest| manifest["architecture"] = json!("vax"));
     restore(ctx, &machine).fails(&["a machine of vax"]);
@@ -176,4 +280,11 @@ fn run_says_it_at_the_start(ctx: &Ctx) {
     run(&[]).fails(&["no-criu", "no such program"]);
     run(&["--detach"]).fails(&["--checkpoint and --detach exclude each other"]);
     assert!(!dir.exists(), "nothing is made before there is something to keep");
+    ctx.mkdir("kept");
+    ctx.mkdir("kept/last");
+    ctx.file("kept/last/f", "precious");
+    let bundle_of =
+        || rt(ctx, &["run", "--checkpoint"]).arg(&dir).arg(&bundle.dir).env("RT_CRIU", some_criu(ctx));
+    bundle_of().fails(&["last", "is no image of rt checkpoint"]);
+    assert!(dir.join("last/f").exists());
 }

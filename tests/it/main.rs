@@ -20,6 +20,7 @@ mod cli;
 mod client;
 mod config;
 mod configured;
+mod criu;
 mod devices;
 mod doctor;
 mod env;
@@ -56,13 +57,17 @@ mod trust;
 fn main() {
     let mut args = std::env::args();
     let name = args.next().unwrap_or_default();
-    let is_probe = name.rsplit('/').next() == Some("probe");
+    let program = name.rsplit('/').next();
+    let is_probe = program == Some("probe");
     let args: Vec<String> = args.collect();
+    // rt executes it by a descriptor, by the loader.
+    let is_criu = program == Some("criu") || args.get(1).is_some_and(|arg| arg == "--no-default-config");
     let code = match args.first().map(String::as_str) {
         Some("--hold") => client::hold(),
         Some("--exchange") => client::exchange(&args[1..]),
         Some("--one") => runner::one(&args[1], tests()),
         Some("--version") => checkpoint::say_version(),
+        _ if is_criu => criu::main(&args),
         _ if is_probe => probe::main(args.into_iter()),
         _ => runner::all(&args, tests()),
     };

@@ -277,7 +277,7 @@ fn a_layer_on_disk_is_gone_too(ctx: &Ctx) {
         fs::set_permissions(&theirs, fs::Permissions::from_mode(0o700)).unwrap();
         let precious = theirs.join("results");
         fs::create_dir(&precious).unwrap();
-        [&theirs, &precious].map(|dir| ctx.give(dir));
+        [&theirs, &precious].into_iter().for_each(|dir| ctx.give(dir));
         fs::set_permissions(&place, fs::Permissions::from_mode(0o777)).unwrap();
         run("--writable=disk").env("TMPDIR", &place).run();
         assert!(precious.exists());

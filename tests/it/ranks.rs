@@ -16,12 +16,13 @@ tests! {
     BOTH {
         runs_are_apart, each_has_its_own, sixty_four_at_once, memory_of_another_rank, killed_at_any_time, killed_while_it_is_made, calls_of_one_rank,
         found_by_run_and_rank, hooks_of_the_first, precreate_hooks_see_each_rank, what_an_image_sets_shares_nothing, descriptor_of_pmi,
-        more_descriptors_than_one, covers_stay,
+        more_descriptors_than_one, covers_stay, one_after_the_other, a_layer_for_each, held_while_the_launcher_lives, who_holds_is_confined,
     }
     USER { configured, other_users_do_not_join }
 }
 
-/// What each launcher says to rank N of two, and what a run of it is called.
+/// What each launcher says to rank N of two, and what a run of it is called. A new one stands at the end: tests name others by
+/// their places.
 const LAUNCHERS: [(&str, &str); 9] = [
     (
         "mpirun-1759444993",
@@ -84,8 +85,38 @@ fn share(a: &Job, b: &Job) -> bool {
     namespace(a.pid(), "mnt") == namespace(b.pid(), "mnt")
 }
 
+/// The processes that hold containers for ranks to come.
+fn holders(ctx: &Ctx) -> Vec<i32> {
+    let first = |dir: fs::DirEntry| fs::read_link(dir.path().join("first")).ok();
+    let firsts = fs::read_dir(&ctx.state).into_iter().flatten().flatten().filter_map(first);
+    let pid =
+        |text: std::path::PathBuf| text.to_str()?.strip_prefix("hold ")?.split(' ').next()?.parse().ok();
+    firsts.filter_map(pid).filter(|pid| lives(*pid)).collect()
+}
+
+/// False for one that has ended, and for one that nobody has waited for yet.
+fn lives(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
+}
+
+#[track_caller]
+fn ended(what: &str, pid: i32) {
+    eventually(what, || Some(()).filter(|()| !lives(pid)));
+}
+
+/// The launcher of most ranks here is this process, which lives on: what holds a container for more of them is ended.
 #[track_caller]
 fn nothing_is_left(ctx: &Ctx) {
+    for pid in holders(ctx) {
+        sys::kill(pid, libc::SIGKILL).unwrap();
+        ended("what has held the container", pid);
+    }
+    nothing_is_left_of_launchers(ctx);
+}
+
+#[track_caller]
+fn nothing_is_left_of_launchers(ctx: &Ctx) {
     assert_eq!(ids(ctx), [""; 0]);
     let left: Vec<_> = fs::read_dir(&ctx.state).into_iter().flatten().flatten().map(|e| e.path()).collect();
     assert!(left.is_empty(), "{left:?}");
@@ -710,6 +741,138 @@ fn killed_while_it_is_made(ctx: &Ctx) {
             sys::kill(job.pid(), libc::SIGKILL).unwrap();
             job.wait();
         }
+    }
+    nothing_is_left(ctx);
+}
+
+/// A launcher that starts two of three ranks, one after the other, and then does `last`.
+fn launcher(ctx: &Ctx, bundle: &Bundle, flags: &str, operation: &str, last: &str) -> Cmd {
+    let rank = |n: u32| {
+        format!(
+            "OMPI_COMM_WORLD_RANK={n} {} --root {} run {flags} {} -- /probe {operation}; ",
+            ctx.rt_path().display(),
+            ctx.state.display(),
+            bundle.dir.display()
+        )
+    };
+    let line = format!("{}{}{last}", rank(0), rank(1));
+    with(ctx.command("/bin/sh").args(["-c", &line]), LAUNCHERS[0].1, 0).env("OMPI_COMM_WORLD_LOCAL_SIZE", "3")
+}
+
+/// Ranks that never meet are in one container while their launcher lives.
+fn one_after_the_other(ctx: &Ctx) {
+    let bundle = app(ctx);
+    // With --writable a process of rt stays beside the program.
+    for flags in ["", "--writable"] {
+        let out = launcher(ctx, &bundle, flags, "ns", "exit 7").run();
+        assert_eq!(out.code, 7, "{out:?}");
+        assert_eq!(out.line(0), out.line(1), "{flags}");
+        for pid in holders(ctx) {
+            ended("the launcher has ended", pid);
+        }
+        nothing_is_left_of_launchers(ctx);
+    }
+}
+
+/// What holds the container is no child of the program and has no stream of it, and ends with the launcher, or with the last
+/// rank that it has announced.
+fn held_while_the_launcher_lives(ctx: &Ctx) {
+    let bundle = app(ctx);
+    let held = |what: &str| match holders(ctx)[..] {
+        [pid] => pid,
+        ref other => panic!("{what}: {other:?} hold the container"),
+    };
+    // The end of the streams is that of the rank, whose launcher is this process.
+    let first = rank(ctx, &bundle, 0, &[], &["ns"]).ok();
+    let pid = held("a rank");
+    let beside = pause(ctx, &bundle, 1, &[]);
+    assert_eq!(first.line(0)["mnt"], json!(namespace(beside.pid(), "mnt")));
+    ended("all ranks that were announced have come", pid);
+    end(vec![beside]);
+    nothing_is_left_of_launchers(ctx);
+    let first = pause(ctx, &bundle, 0, &[]);
+    let below = crate::fixture::children(first.pid() as u32);
+    assert!(below.is_empty(), "the program has children that it has not made: {below:?}");
+    end(vec![first]);
+    nothing_is_left(ctx);
+    // The launcher is killed.
+    let mut script = launcher(ctx, &bundle, "", "ready", "echo 1; exec sleep 100").spawn();
+    script.line(2);
+    let pid = held("a launcher that is killed");
+    sys::kill(script.pid(), libc::SIGKILL).unwrap();
+    script.wait();
+    ended("the launcher was killed", pid);
+    nothing_is_left_of_launchers(ctx);
+    // It is killed itself: the next rank begins anew.
+    rank(ctx, &bundle, 0, &[], &["ready"]).ok();
+    let pid = held("one that is killed");
+    sys::kill(pid, libc::SIGKILL).unwrap();
+    ended("it was killed", pid);
+    rank(ctx, &bundle, 1, &[], &["ready"]).ok();
+    // A user removes the container.
+    let pid = held("one whose container is deleted");
+    assert_eq!(ids(ctx), [""; 0], "one in which nobody runs is not listed");
+    let all =
+        fs::read_dir(&ctx.state).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let id = all.filter(|name| name.starts_with("mpirun-")).collect::<Vec<_>>().remove(0);
+    ctx.rt(["delete", &id]).silent();
+    ended("the container was deleted", pid);
+    // Who shares by hand, and who writes to a layer that is kept, is held by nobody.
+    let layer = ctx.mkdir("layer");
+    for flags in [&["--share", "mine"][..], &["--overlay", layer.to_str().unwrap()]] {
+        rank(ctx, &bundle, 0, flags, &["ready"]).ok();
+        assert_eq!(holders(ctx), [0; 0], "{flags:?}");
+    }
+    nothing_is_left_of_launchers(ctx);
+}
+
+/// A hostile program can do nothing by it that it cannot do itself.
+fn who_holds_is_confined(ctx: &Ctx) {
+    let bundle = app(ctx).with(
+        "/linux/seccomp",
+        json!({ "defaultAction": "SCMP_ACT_ALLOW", "syscalls": [
+            { "names": ["sethostname"], "action": "SCMP_ACT_ERRNO", "errnoRet": 77 }] }),
+    );
+    bundle.write();
+    let program = pause(ctx, &bundle, 0, &[]);
+    let pid = holders(ctx)[0];
+    let status = |pid: i32| {
+        let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let names = ["Uid:", "Gid:", "Groups:", "Cap", "NoNewPrivs:", "Seccomp"];
+        let lines = text.lines().filter(|line| names.iter().any(|name| line.starts_with(name)));
+        lines.map(String::from).collect::<Vec<_>>()
+    };
+    eventually("it executes its program", || {
+        Some(()).filter(|()| fs::read(format!("/proc/{pid}/cmdline")).unwrap() == b"rt-holder\0")
+    });
+    assert_eq!(status(pid), status(program.pid()));
+    for name in ["user", "mnt", "ipc", "pid", "net", "uts"] {
+        assert_eq!(namespace(pid, name), namespace(program.pid(), name), "{name}");
+    }
+    assert_eq!(fs::read(format!("/proc/{pid}/environ")).unwrap(), b"");
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().map(|file| file.unwrap().path());
+    let files: Vec<_> = files.map(|file| fs::read_link(file).unwrap()).collect();
+    assert!(files.len() == 1 && files[0].to_str().unwrap().contains("pidfd"), "{files:?}");
+    end(vec![program]);
+    nothing_is_left(ctx);
+}
+
+/// Ranks that cannot share a container cannot share a layer that one of them writes to, and are told why.
+fn a_layer_for_each(ctx: &Ctx) {
+    let bundle = app(ctx).with("/root/readonly", json!(true));
+    bundle.write();
+    let layer = ctx.mkdir("layer");
+    let overlay = ["--as-root", "--overlay", layer.to_str().unwrap()];
+    let mut flags = vec![(vec!["--share", "never"], "a rank with --share never shares none")];
+    if ctx.caller == Caller::User {
+        flags.push((vec!["--root-emulation", "fast"], "a rank with --root-emulation shares none"));
+    }
+    for (own, text) in flags {
+        let flags = [&overlay[..], &own].concat();
+        let first = pause(ctx, &bundle, 0, &flags);
+        let out = rank(ctx, &bundle, 1, &flags, &["ready"]).run();
+        out.failed(&["another container uses it", "needs a directory of its own", text]);
+        end(vec![first]);
     }
     nothing_is_left(ctx);
 }

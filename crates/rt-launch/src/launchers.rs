@@ -77,6 +77,10 @@ pub struct Rank {
     pub number: u32,
     /// The step, where the run is one of Slurm's.
     pub step: Option<Step>,
+    /// How many ranks there are on this node, or in all, as far as the launcher says.
+    pub ranks: Option<u32>,
+    /// The pid of the process that has started this one for the launcher; `None` where none is known.
+    pub launcher: Option<i32>,
 }
 
 /// The rank that this process is; `None` where no launcher says so, or it has started one alone.
@@ -95,13 +99,18 @@ pub fn rank() -> Result<Option<Rank>> {
     } else {
         None
     };
-    Ok(of_variables(&found, &variable, process))
+    let rank = of_variables(&found, &variable, process);
+    Ok(rank.map(|rank| Rank { launcher: process.map_or_else(parent, |process| Some(process.pid)), ..rank }))
+}
+
+/// The parent, but not the first process of the PID namespace, which everybody's parent is when his own has ended.
+fn parent() -> Option<i32> {
+    Some(std::os::unix::process::parent_id() as i32).filter(|pid| *pid > 1)
 }
 
 /// True where all launchers that say how many ranks there are say that there is one.
 fn are_alone(found: &[&Launcher], variable: &dyn Fn(&str) -> Option<String>) -> bool {
-    let count = |launcher: &&Launcher| launcher.count.iter().find_map(|name| variable(name));
-    let mut counts = found.iter().filter_map(count).peekable();
+    let mut counts = found.iter().filter_map(|launcher| launcher.count(variable)).peekable();
     counts.peek().is_some() && counts.all(|count| count == "1")
 }
 
@@ -130,7 +139,8 @@ fn of_variables(
         Some(step) => format!("{}-{}.{}", first.name, step.job, step.step),
         None => format!("{}-{named}", first.name),
     };
-    Some(Rank { run: plain(&run), key, number, step })
+    let ranks = first.count(variable).and_then(|count| count.parse().ok());
+    Some(Rank { run: plain(&run), key, number, step, ranks, launcher: None })
 }
 
 /// `name` with what an id may have, and not longer than leaves room in one.
@@ -140,6 +150,11 @@ fn plain(name: &str) -> String {
 }
 
 impl Launcher {
+    /// How many ranks it says that there are.
+    fn count(&self, variable: &dyn Fn(&str) -> Option<String>) -> Option<String> {
+        self.count.iter().find_map(|name| variable(name))
+    }
+
     /// True where it has started the process with these variables as a rank.
     pub(crate) fn has_started(&self, variable: &dyn Fn(&str) -> Option<String>) -> bool {
         let is_number = |text: String| text.parse::<u32>().is_ok();
@@ -211,6 +226,8 @@ mod tests {
             let rank = rank(variables).unwrap();
             assert_eq!((rank.run.as_str(), rank.number), (run, 1), "{variables}");
             assert_eq!(rank.step.is_some(), run.starts_with("srun"), "{variables}");
+            let says_none = run.contains("prterun") || run.starts_with("pals");
+            assert_eq!(rank.ranks, if says_none { None } else { Some(2) }, "{variables}");
         }
         assert_eq!(rank(RANKS[8].1).unwrap().step.unwrap().to_string(), "42.0");
     }

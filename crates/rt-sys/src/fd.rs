@@ -187,7 +187,7 @@ pub fn close_all_but(first: u32, keep: &[RawFd]) -> Result<()> {
     keep.sort_unstable();
     let mut from = first;
     for fd in keep.into_iter().chain([u32::MAX]) {
-        // `first` is above 2, so that nothing here wraps.
+        // `first` is above 0, so that nothing here wraps.
         let last = if fd == u32::MAX { fd } else { fd - 1 };
         if from <= last {
             // SAFETY: no pointer is passed. Owners of these descriptors never run again in this process.

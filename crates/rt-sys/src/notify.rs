@@ -57,6 +57,8 @@ pub struct Call {
 pub enum Answer {
     /// It has succeeded.
     Done,
+    /// It has returned this, which is not negative.
+    Returned(i64),
     /// It has failed.
     Failed(Errno),
     /// The kernel does it. Never a permission: the arguments may be others by then.
@@ -108,6 +110,7 @@ impl Listener {
         let mut raw = RawAnswer { id: call.id, ..RawAnswer::default() };
         match answer {
             Answer::Done => {}
+            Answer::Returned(value) => raw.value = value,
             Answer::Failed(errno) => raw.error = -errno.raw_os_error(),
             Answer::Continue => raw.flags = FLAG_CONTINUE,
         }

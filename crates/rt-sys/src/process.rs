@@ -114,10 +114,7 @@ pub fn spawn_sibling<F: FnOnce() -> i32>(new: impl Into<Namespaces>, child: F) -
 
 /// Makes a child in new namespaces of these kinds, in this process's memory, that also has this process's descriptors (CLONE_FILES): what it opens is open
 /// here too.
-pub(crate) fn spawn_sharing_descriptors<F: FnOnce() -> i32>(
-    new: impl Into<Namespaces>,
-    child: F,
-) -> Result<Child> {
+pub fn spawn_sharing_descriptors<F: FnOnce() -> i32>(new: impl Into<Namespaces>, child: F) -> Result<Child> {
     clone_shared(libc::CLONE_FILES as u64 | new.into().bits(), child)
 }
 

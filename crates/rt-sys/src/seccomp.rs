@@ -11,7 +11,7 @@ const FLAG_TSYNC_ESRCH: u32 = 1 << 4;
 const FLAG_WAIT_KILLABLE_RECV: u32 = 1 << 5;
 
 /// A filter as the kernel takes it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Filter {
     /// The BPF program, at most BPF_MAXINSNS (4096) instructions.
     pub instructions: Vec<libc::sock_filter>,

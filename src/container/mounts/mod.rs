@@ -72,6 +72,12 @@ pub(super) fn mount_all(
     Ok(())
 }
 
+/// A procfs of this process's PID namespace, as `mount` asks for it.
+pub(super) fn new_proc(mount: &MountPlan) -> Result<OwnedFd> {
+    let MountKind::New { source, .. } = &mount.kind else { bail!("{}: no procfs", describe(mount)) };
+    mount::new_fs("proc", source, &mount.options.data, attributes_of_new(mount)).context(|| describe(mount))
+}
+
 fn describe(mount: &MountPlan) -> String {
     let what = match &mount.kind {
         MountKind::Bind(source) => source.display().to_string(),

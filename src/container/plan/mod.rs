@@ -25,6 +25,7 @@ pub(super) use load::{BundleConfig, Loaded, enter_bundle};
 pub(super) use mounts::{MountKind, MountPlan};
 pub(super) use namespaces::configured as configured_namespaces;
 pub(super) use process::{ProcessPlan, bit_list};
+pub(crate) use seccomp::criu_filter;
 pub(super) use seccomp::{SeccompPlan, devices_filter, shared_filter, terminal_filter};
 
 use super::entrypoint::EntrypointPlan;
@@ -32,6 +33,7 @@ use super::hidden_state;
 use super::images::ImageMounts;
 use super::layer::Seen;
 use super::request::StartRequest;
+use super::restored::Late;
 use oci_spec::runtime::{Hooks, LinuxDeviceType};
 use rt_launch::job_environment::JobEnvironment;
 use rt_launch::{single_copy, slurm};
@@ -97,6 +99,8 @@ pub(super) struct Plan {
     pub layer_seen: Seen,
     /// The container's id, by which others know who uses the layer.
     pub layer_user: String,
+    /// What keeps a rank from the container of the others of its run.
+    pub apart: Option<String>,
     /// The layer is a step's, and another step of which Slurm says that it has ended may still use it.
     pub waits_for_layer: bool,
     /// Use chroot rather than pivot_root.
@@ -139,6 +143,8 @@ pub(super) struct Plan {
     pub process: ProcessPlan,
     /// What was adapted or will not be applied, for the log.
     pub notes: Vec<String>,
+    /// Set where the PID namespace comes with restored processes.
+    pub late: Option<Late>,
 }
 
 /// What of the host decides what a container can have.
@@ -296,6 +302,7 @@ impl Plan {
                 .map(|bytes| bytes / 2),
             layer_seen: Seen::new(),
             layer_user: String::new(),
+            apart: request.apart.clone(),
             waits_for_layer: request.persistent.is_some(),
             foreign: false,
             asked_cwd: false,
@@ -308,6 +315,7 @@ impl Plan {
             own_dev,
             masked: unique_paths(linux.masked_paths()),
             readonly: unique_paths(linux.readonly_paths()),
+            late: None,
             hostname: spec.hostname().clone().filter(|n| !n.is_empty()),
             domainname: spec.domainname().clone().filter(|n| !n.is_empty()),
             sysctl: kernel::sysctl(linux),
@@ -401,13 +409,13 @@ impl Plan {
     /// An error where the program gets a seccomp filter, with which it cannot be checkpointed.
     #[cold]
     pub(super) fn refuse_filters(&self) -> Result<()> {
-        let process = &self.process;
-        if process.seccomp.is_none() && !process.is_kept_from_devices() && !process.confinement.any() {
-            return Ok(());
+        match &self.process.seccomp {
+            Some(plan) if plan.filter.notifies => {
+                Err(err!("the program gets a seccomp filter that asks another process, which no image has")
+                    .hint("SCMP_ACT_NOTIFY of the config, or --root-emulation"))
+            }
+            _ => Ok(()),
         }
-        Err(err!("the program gets a seccomp filter, which criu cannot keep without root").hint(
-            "--no-new-keyring leaves out the filter of rt's own profiles, which keeps programs from the caller's keys; a seccomp section of the config has to go",
-        ))
     }
 
     /// True where programs of the image run as children of init before it becomes the program.

@@ -110,6 +110,29 @@ fn devices_section() -> Result<LinuxSeccomp> {
     }))
 }
 
+/// The filter by which criu asks `rt` of filters, and not the kernel, which tells root alone: its requests
+/// PTRACE_SECCOMP_GET_FILTER and PTRACE_SECCOMP_GET_METADATA, and the option PTRACE_O_SUSPEND_SECCOMP, go to the listener.
+pub(crate) fn criu_filter() -> Result<Filter> {
+    const SETOPTIONS: u32 = 0x4200;
+    const GET_FILTER: u32 = 0x420c;
+    const GET_METADATA: u32 = 0x420d;
+    const SUSPEND_SECCOMP: u32 = 1 << 21;
+    let request = |number| masked(0, u32::MAX, number);
+    let asked = |args: Vec<Result<LinuxSeccompArg, OciSpecError>>| {
+        LinuxSyscallBuilder::default()
+            .names(["ptrace".to_owned()])
+            .action(LinuxSeccompAction::ScmpActNotify)
+            .args(args.into_iter().collect::<Result<Vec<_>, _>>()?)
+            .build()
+    };
+    let section = section_of([
+        asked(vec![request(GET_FILTER)]),
+        asked(vec![request(GET_METADATA)]),
+        asked(vec![request(SETOPTIONS), masked(3, SUSPEND_SECCOMP, SUSPEND_SECCOMP)]),
+    ])?;
+    Ok(filter_of(&compile(&section)?))
+}
+
 /// The filter that keeps a program from typing into the terminal of its session.
 pub(crate) fn terminal_filter() -> Result<Filter> {
     Ok(filter_of(&compile(&terminal_section()?)?))
