@@ -254,12 +254,13 @@ fn uploads_go_to_registries_only() {
     ends("push-nowhere", Fault::Location("http://"), 20, 10, "http");
 }
 
-/// Neither words nor headers without end, fast or slow, hold a push up.
+/// Neither words nor headers nor trailers without end, fast or slow, hold a push up.
 #[test]
 fn answers_without_end_are_cut_off() {
     ends("push-words", Fault::EndlessWords, 20, 10, "403");
     std::thread::scope(|scope| {
         scope.spawn(|| ends("push-slow", Fault::SlowWords, 60, 10, "403"));
+        scope.spawn(|| ends("push-trailers", Fault::Trailers, 60, 10, "403"));
         scope.spawn(|| ends("push-interim", Fault::Interim, 60, 10, "127.0.0.1"));
     });
 }
