@@ -419,6 +419,39 @@ fn endless_searches_are_refused() {
     assert!(start.elapsed().as_secs() < 30, "{:?}", start.elapsed());
 }
 
+/// An image with many names of MPI, each of which is searched for in a long ld.so.cache.
+#[test]
+fn long_caches_are_paid_for() {
+    let node = both_open_mpi();
+    let mut cache = ld_so_cache::Cache::default();
+    cache.entries.resize(200_000, ld_so_cache::CacheEntry::new("libfiller.so.1", "/lib/libfiller.so.1", 0));
+    node.root.file("/etc/ld.so.cache", cache.to_bytes());
+    add_names(&node, 0..1400);
+    node.fails("RT_MPI=host", "makes the hook look for too much");
+}
+
+/// An image with more MPIs than anybody installs.
+#[test]
+fn many_interfaces_are_refused() {
+    let node = both_open_mpi();
+    add_names(&node, 100..163);
+    node.ok("RT_MPI=host");
+    add_names(&node, 163..164);
+    node.fails("RT_MPI=host", "the image has MPI libraries of 65 interfaces, which is more than 64");
+}
+
+/// Names of one library of MPI in the image, by these numbers.
+fn add_names(node: &Node, numbers: std::ops::Range<u32>) {
+    let name = |number: u32| format!("/opt/many/lib/libmpi.so.{number}");
+    for number in numbers.clone() {
+        if number == numbers.start {
+            node.root.file(&name(number), open_mpi(&[]).bytes());
+        } else {
+            std::fs::hard_link(node.root.at(&name(numbers.start)), node.root.at(&name(number))).unwrap();
+        }
+    }
+}
+
 /// What is no file in the place of a library or of the cache is not waited for, and links lead nowhere out of the image.
 #[test]
 fn pipes_devices_and_links_are_no_libraries() {

@@ -49,6 +49,8 @@ pub enum Fault {
     Silent(&'static str),
     /// The bodies of such paths come at ten bytes a second.
     Trickle(&'static str),
+    /// The bodies of such paths lack their last byte, and have trailers without end behind them.
+    Trailers(&'static str),
     /// Everything is denied.
     Denied,
 }
@@ -61,6 +63,18 @@ impl Fault {
             Fault::Trickle(part) if path.contains(part) => (Duration::from_millis(100), 1),
             _ => (Duration::ZERO, 64 << 10),
         }
+    }
+}
+
+/// An answer that ends when the client has gone (RFC 9112, 7.1.2).
+pub fn trailers_without_end(out: &mut TcpStream, status: &str, body: &[u8]) -> std::io::Result<bool> {
+    write!(out, "HTTP/1.1 {status}\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n", body.len())?;
+    out.write_all(body)?;
+    out.write_all(b"\r\n0\r\n")?;
+    let many = "x: y\r\n".repeat(10_000);
+    loop {
+        out.write_all(many.as_bytes())?;
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -236,6 +250,12 @@ impl Server {
                 }
             }
             _ => {}
+        }
+        if let Fault::Trailers(part) = fault
+            && path.contains(part)
+        {
+            let body = image.blobs.get(path.rsplit('/').next().unwrap_or("")).unwrap_or(&image.manifest);
+            return trailers_without_end(out, "200 OK", &body[..body.len() - 1]);
         }
         if path == "/v2/" {
             write!(out, "{}", head("200 OK", "", 0))?;

@@ -254,12 +254,13 @@ fn uploads_go_to_registries_only() {
     ends("push-nowhere", Fault::Location("http://"), 20, 10, "http");
 }
 
-/// Neither words nor headers without end, fast or slow, hold a push up.
+/// Neither words nor headers nor trailers without end, fast or slow, hold a push up.
 #[test]
 fn answers_without_end_are_cut_off() {
     ends("push-words", Fault::EndlessWords, 20, 10, "403");
     std::thread::scope(|scope| {
         scope.spawn(|| ends("push-slow", Fault::SlowWords, 60, 10, "403"));
+        scope.spawn(|| ends("push-trailers", Fault::Trailers, 60, 10, "403"));
         scope.spawn(|| ends("push-interim", Fault::Interim, 60, 10, "127.0.0.1"));
     });
 }
@@ -336,14 +337,14 @@ fn no_link_leads_out_of_a_layout() {
     for (number, moved) in
         [blob(&manifest["layers"][0]["digest"]), blob(&manifest["config"]["digest"])].iter().enumerate()
     {
-        let elsewhere = place.join(&format!("secret{number}"));
+        let elsewhere = place.join(format!("secret{number}"));
         std::fs::rename(moved, &elsewhere).unwrap();
         std::os::unix::fs::symlink(&elsewhere, moved).unwrap();
         let said = place.bad(&["push", "-q", "--plain-http", "oci:image:t", &server.name("team/y:1")]);
         assert!(said.contains("blobs/sha256"), "{said}");
         std::fs::remove_file(moved).unwrap();
         // A link within it is followed.
-        let inside = place.join(&format!("image/inside{number}"));
+        let inside = place.join(format!("image/inside{number}"));
         std::fs::rename(&elsewhere, &inside).unwrap();
         std::os::unix::fs::symlink(format!("../../inside{number}"), moved).unwrap();
     }

@@ -520,6 +520,38 @@ fn a_trickle_is_given_up() {
     }
 }
 
+/// Nor does one keep a pull with trailers behind an answer, which are no part of what was asked for.
+#[test]
+fn trailers_without_end_are_given_up() {
+    let given_up = |part: &'static str| {
+        let place = Place::new(&format!("trailers{}", part.len()));
+        std::fs::create_dir_all(place.join("home/.config/rt")).unwrap();
+        let configured = "[pull]\nleast-rate = 500000\nleast-rate-time = 5\n";
+        std::fs::write(place.join("home/.config/rt/config.toml"), configured).unwrap();
+        let server = Server::start(sample(), Fault::Trailers(part));
+        let mut command = place.command();
+        command.args(["pull", "-q", "--plain-http", "--retries", "0", &server.name(), "b"]);
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let start = Instant::now();
+        while child.try_wait().unwrap().is_none() {
+            if start.elapsed() > Duration::from_secs(90) {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                panic!("{part}: still there");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains("the answer has not ended in time"), "{said}");
+        place.is_clean();
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| given_up("/manifests/"));
+        scope.spawn(|| given_up("/blobs/"));
+    });
+}
+
 /// Nor is one that sends a byte and hangs up, again and again.
 #[test]
 fn a_byte_a_connection_is_given_up() {

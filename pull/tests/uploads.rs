@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use super::faults::trailers_without_end;
 use super::image::digest;
 
 /// What goes wrong.
@@ -54,6 +55,8 @@ pub enum Fault {
     EndlessWords,
     /// The same, a byte in half a second.
     SlowWords,
+    /// A refusal has trailers without end.
+    Trailers,
     /// Answers have interim answers without end before them.
     Interim,
 }
@@ -217,6 +220,9 @@ impl Uploads {
         match self.fault {
             Fault::EndlessWords | Fault::SlowWords if asked.method == "POST" => {
                 out.write_all(head.as_bytes())?
+            }
+            Fault::Trailers if asked.method == "POST" => {
+                return trailers_without_end(out, "403 X", b"x");
             }
             Fault::Interim if asked.method == "POST" => {}
             _ => return Ok(false),

@@ -155,8 +155,27 @@ pub(crate) fn error(text: &str) {
     print(Slurm::get().error, text);
 }
 
+/// How many characters of a line are shown.
+const MOST_CHARACTERS: usize = 1000;
+
+/// A line as it may stand in root's log, whoever wrote it: not longer than [`MOST_CHARACTERS`], and without what steers a
+/// terminal or shows text in another order than it has, as rt's own log (`rt_sys::log`).
+pub(crate) fn shown(text: &str) -> String {
+    let mut all = String::new();
+    for c in text.trim_end().chars().take(MOST_CHARACTERS) {
+        match c {
+            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+                all.extend(c.escape_default());
+            }
+            _ if c.is_control() => all.extend(c.escape_default()),
+            _ => all.push(c),
+        }
+    }
+    all.chars().take(MOST_CHARACTERS).collect()
+}
+
 fn print(log: Option<Log>, text: &str) {
-    let Ok(text) = CString::new(format!("rt: {text}").replace('\0', " ")) else { return };
+    let Ok(text) = CString::new(format!("rt: {}", shown(text))) else { return };
     if let Some(log) = log {
         // SAFETY: printf's contract, with one string for one %s.
         unsafe { log(c"%s".as_ptr(), text.as_ptr()) };

@@ -438,10 +438,7 @@ pub(crate) fn prepare(spank: &Spank, _: &[&CStr]) -> i32 {
         if speaks {
             ffi::say(plain(line));
         }
-        // The user's programs choose how much they say, and this is root's memory.
-        if said.len() < 100 {
-            said.push(line.chars().take(1000).collect::<String>());
-        }
+        said.push(line.to_owned());
     });
     match end {
         Ok(End::Status(0, resolved)) => {

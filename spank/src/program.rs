@@ -31,12 +31,30 @@ const GRACE: Duration = Duration::from_secs(5);
 /// What is kept of a line, or of stdout: more is no output of `rt`.
 const MOST: usize = 64 << 10;
 
+/// How many lines of stderr are passed on. A user's programs choose how much they say, and it goes to root's memory and log.
+const MOST_LINES: usize = 100;
+
 impl Call<'_> {
-    /// Runs it to its end. `line` gets each line of stderr as it comes, until the limit: what it says then is about its own
-    /// early end.
-    pub(crate) fn run(&self, line: impl FnMut(&str)) -> io::Result<End> {
+    /// Runs it to its end. `line` gets lines of stderr as they come, as [`ffi::shown`] has them, until the limit: what is said
+    /// then is about an early end. Of more than [`MOST_LINES`] it gets `and more` and the last one, which says why `rt` has failed.
+    pub(crate) fn run(&self, mut line: impl FnMut(&str)) -> io::Result<End> {
         let running = ffi::start(self.program, self.arguments, self.environment, self.user)?;
-        Ok(watch(running, self.limit, [libc::SIGTERM, libc::SIGKILL], GRACE, line))
+        let mut passed = 0;
+        let mut last = None;
+        let end = watch(running, self.limit, [libc::SIGTERM, libc::SIGKILL], GRACE, |text| {
+            let text = ffi::shown(text);
+            if passed < MOST_LINES {
+                passed += 1;
+                line(&text);
+            } else {
+                last = Some(text);
+            }
+        });
+        if let Some(last) = last {
+            line("and more");
+            line(&last);
+        }
+        Ok(end)
     }
 }
 
@@ -134,6 +152,22 @@ mod tests {
         // ls has one of its own.
         assert_eq!(String::from_utf8(out).unwrap(), "red\n0\n1\n2\n3\n");
         assert_eq!(lines, ["one", "two", "", "three"]);
+    }
+
+    /// What the user's programs print goes to root's log.
+    #[test]
+    fn what_is_passed_on_has_a_bound() {
+        let script =
+            r"i=0; while [ $i -lt 5000 ]; do echo line $i; i=$((i+1)); done >&2; echo the reason >&2";
+        let (_, lines) = shell(script, None);
+        assert_eq!(lines.len(), 102, "{lines:?}");
+        assert_eq!((&lines[99][..], &lines[100][..], &lines[101][..]), ("line 99", "and more", "the reason"));
+        let (_, lines) = shell("yes | head -n 100 >&2", None);
+        assert_eq!(lines, ["y"; 100]);
+        let (_, lines) = shell(r"printf '\033%05000d' 7 >&2", None);
+        assert!(lines[0].starts_with(r"\u{1b}0000") && lines[0].len() == 1000, "{lines:?}");
+        let (_, lines) = shell(r"printf 'a\rerror: slurmd\342\200\256\302\233x\r\n' >&2", None);
+        assert_eq!(lines, [r"a\rerror: slurmd\u{202e}\u{9b}x"]);
     }
 
     #[test]

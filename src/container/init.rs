@@ -220,6 +220,9 @@ impl Init<'_> {
         // /proc/PID/fd, nor the runtime's memory and environment.
         if self.fifo.is_some() || plan.has_children_of_init() {
             self.close_hosts(rootfs, own_exe.as_ref(), exported.as_ref())?;
+        } else if plan.late.is_some() {
+            // It has the /proc that is unmounted when the program is there.
+            drop(rootfs);
         }
         // Before this process loses the capabilities that criu needs, and as the first one of the PID namespace.
         let program = match self.restored {

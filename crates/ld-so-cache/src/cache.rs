@@ -102,7 +102,7 @@ impl<'a> Cache<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<Cache<'a>> {
         let reader = CacheReader::parse(bytes)?;
         // Room for the libraries that callers add.
-        let mut entries = Vec::with_capacity(reader.table.len() / reader.width + 32);
+        let mut entries = Vec::with_capacity(reader.count() + 32);
         let mut strings = 0;
         for raw in reader.table.chunks_exact(reader.width) {
             let Some(entry) = reader.entry(raw)? else { continue };
@@ -232,6 +232,11 @@ impl<'a> CacheReader<'a> {
             at => subdirectories(bytes, at as usize)?,
         };
         Ok(CacheReader { table, width: ENTRY, strings: bytes, subdirectories })
+    }
+
+    /// The number of all entries, the damaged ones too: what [`CacheReader::named`] scans.
+    pub fn count(&self) -> usize {
+        self.table.len() / self.width
     }
 
     /// The libraries whose names match `name`, in the order of the cache. Damaged entries are left out.

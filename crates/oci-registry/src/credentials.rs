@@ -237,7 +237,7 @@ fn from_netrc(text: &str, registry: &str) -> Option<Credentials> {
         // To execute what the file says is safe: nobody else can have written it, as a start file of the shell.
         Some(command) => {
             let mut shell = Command::new("sh");
-            shell.args(["-c", command]);
+            shell.args(["-c", command]).stderr(Stdio::null());
             disk::give_callers_umask(&mut shell);
             let (_, printed) = output::stdout_of(&mut shell, None).ok()?;
             String::from_utf8(printed).ok()?.trim_end().to_owned()
@@ -318,11 +318,14 @@ mod tests {
     #[test]
     fn netrc_of_enroot() {
         let text = "# comment\nmachine nvcr.io login $oauthtoken password abc\n\
-            machine auth.docker.io login me password $(echo  secret word)\nmachine x login y\n";
+            machine auth.docker.io login me password $(echo  secret word)\nmachine x login y\n\
+            machine words password $(readlink /proc/self/fd/2)\n";
         assert_eq!(from_netrc(text, "nvcr.io"), password("$oauthtoken", "abc"));
         assert_eq!(from_netrc(text, "docker.io"), password("me", "secret word"));
         assert_eq!(from_netrc(text, "x"), None);
         assert_eq!(from_netrc(text, "other"), None);
+        // What the command says may go to root's log.
+        assert_eq!(from_netrc(text, "words"), password("", "/dev/null"));
     }
 
     #[test]

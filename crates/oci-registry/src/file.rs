@@ -1,7 +1,7 @@
 //! A file of a web server, which is no registry: by http or https, through the caller's proxies, without credentials.
 
 use std::io::Read;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use oci_content::interrupt::Interrupt;
 use rt_sys::error::Result;
@@ -9,10 +9,13 @@ use rt_sys::error::Result;
 use crate::http::{self, Http, LeastRate, Request};
 use crate::program::Program;
 
+/// How long a file may take, whose size nobody knows before.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
 /// Gives the bytes of the file at `url`, in their order, to `sink`, and returns when it was last changed, where the server says it.
 ///
 /// # Errors
-/// The server does not give the whole file, or `sink` fails.
+/// The server does not give the whole file within a day, or `sink` fails.
 pub fn fetch(
     url: &str,
     program: Program,
@@ -23,7 +26,7 @@ pub fn fetch(
     let host = host.split(['/', '?']).next().unwrap_or_default();
     let host = host.rsplit('@').next().unwrap_or_default();
     let http = Http::new(host, false, http::RETRIES, LeastRate::default(), program, interrupt.clone())?;
-    let request = Request { method: "GET", url, ..Request::default() };
+    let request = Request { method: "GET", url, time: Some(LONGEST), ..Request::default() };
     let response = http.send(&request).map_err(|failure| failure.error)?.response;
     if !response.status().is_success() {
         return Err(http::status_error(response));

@@ -134,6 +134,9 @@ impl<'a> Fit<'a> {
         let Some(elf) = self.host.elf(&dependent.path) else {
             return Err(format!("the host's {} is no library", dependent.path.display()));
         };
+        if self.container.tree().is_used_up() {
+            return Err("nothing is left to search with".to_owned());
+        }
         for need in self.needs(&elf, dependent, set, reasons)? {
             match self.on_host(&need, &elf, &dependent.path) {
                 Some(path) => {

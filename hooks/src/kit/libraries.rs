@@ -31,6 +31,12 @@ const DIRECTORIES: &[&str] = &[
 /// The most libraries of one name that are looked at.
 const MOST: usize = 1024;
 
+/// The entries of an ld.so.cache that are scanned for a short name in the time of one look at a path.
+const ENTRIES_A_LOOK: usize = 256;
+
+/// The bytes of a name that are compared in the time of one entry.
+const BYTES_AN_ENTRY: usize = 64;
+
 /// A library of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundLibrary {
@@ -75,18 +81,12 @@ enum Known<'a> {
 }
 
 impl Known<'_> {
-    /// The libraries of that name that run on every processor, in the order of the loader. Their number is bounded,
-    /// because the cache of an image can have any number of them.
-    fn named(&self, name: NameMatch<'_>) -> Vec<CacheEntry<'_>> {
-        let mut all: Vec<CacheEntry<'_>> = match self {
-            Known::Cache(reader) => reader.named(name).take(MOST).collect(),
-            Known::Listed(cache) => {
-                let found = cache.entries.iter().filter(|entry| name.matches(&entry.name));
-                found.take(MOST).cloned().collect()
-            }
-        };
-        all.retain(|e| e.subdirectory.is_none());
-        all
+    /// How many there are, of any name.
+    fn count(&self) -> usize {
+        match self {
+            Known::Cache(reader) => reader.count(),
+            Known::Listed(cache) => cache.entries.len(),
+        }
     }
 }
 
@@ -105,16 +105,40 @@ impl<'a> Libraries<'a> {
         Libraries { tree, known: Known::Listed(listed(tree, dirs)) }
     }
 
+    /// The libraries of that name in the order of the loader. Their number is bounded, and the scan is paid for, because the
+    /// cache of an image can have any number of entries.
+    fn entries(&self, name: NameMatch<'_>) -> Vec<CacheEntry<'_>> {
+        let (NameMatch::Exact(text) | NameMatch::AnyVersion(text)) = name;
+        let work = self.known.count().saturating_mul(1 + text.len() / BYTES_AN_ENTRY);
+        if !self.tree.pay(work / ENTRIES_A_LOOK) {
+            return Vec::new();
+        }
+        match &self.known {
+            Known::Cache(reader) => reader.named(name).take(MOST).collect(),
+            Known::Listed(cache) => {
+                let found = cache.entries.iter().filter(|entry| name.matches(&entry.name));
+                found.take(MOST).cloned().collect()
+            }
+        }
+    }
+
+    /// Those of [`Libraries::entries`] that run on every processor.
+    fn plain(&self, name: NameMatch<'_>) -> Vec<CacheEntry<'_>> {
+        let mut all = self.entries(name);
+        all.retain(|e| e.subdirectory.is_none());
+        all
+    }
+
     /// What the loader takes for `name`.
     pub fn find(&self, name: &str, flags: i32) -> Option<PathBuf> {
-        let listed = self.known.named(NameMatch::Exact(name)).into_iter().find(|e| e.flags == flags);
+        let listed = self.plain(NameMatch::Exact(name)).into_iter().find(|e| e.flags == flags);
         let listed = listed.map(|e| PathBuf::from(&*e.path)).filter(|path| self.tree.has(path));
         listed.or_else(|| self.in_directories(name, flags))
     }
 
     /// What the loader takes for `name` where it searches `dirs` first.
     pub fn find_with(&self, name: &str, flags: i32, dirs: &[PathBuf]) -> Option<PathBuf> {
-        let mut paths = dirs.iter().map(|dir| dir.join(name));
+        let mut paths = dirs.iter().take_while(|_| !self.tree.is_used_up()).map(|dir| dir.join(name));
         let near = paths.find(|path| self.elf(path).is_some_and(|elf| elf.cache_flags() == Some(flags)));
         near.or_else(|| self.find(name, flags))
     }
@@ -123,14 +147,14 @@ impl<'a> Libraries<'a> {
     /// processor, and those in the default directories and in `dirs`. An image may name any number of them, so that number is
     /// bounded.
     pub fn all(&self, name: &str, flags: i32, dirs: &[PathBuf]) -> Vec<PathBuf> {
-        let entries: Vec<CacheEntry<'_>> = match &self.known {
-            Known::Cache(reader) => reader.named(NameMatch::Exact(name)).take(MOST).collect(),
-            Known::Listed(cache) => cache.entries.iter().filter(|e| &*e.name == name).cloned().collect(),
-        };
+        let entries = self.entries(NameMatch::Exact(name));
         let listed = entries.iter().filter(|e| e.flags == flags).map(|e| PathBuf::from(&*e.path));
         let near = DIRECTORIES.iter().map(Path::new).chain(dirs.iter().map(PathBuf::as_path));
         let (mut all, mut seen) = (Vec::new(), HashSet::new());
-        for path in listed.take(MOST).chain(near.take(MOST).map(|dir| dir.join(name))) {
+        for path in listed.chain(near.take(MOST).map(|dir| dir.join(name))) {
+            if self.tree.is_used_up() {
+                break;
+            }
             let Some(real) = self.tree.real(&path) else { continue };
             let is_new = seen.insert(real.clone());
             if is_new && self.elf(&real).is_some_and(|elf| elf.cache_flags() == Some(flags)) {
@@ -159,7 +183,7 @@ impl<'a> Libraries<'a> {
     /// All libraries called `stem` or `stem.…` (`libcuda.so`), each file once, with all names it goes by.
     pub fn named(&self, stem: &str) -> Vec<FoundLibrary> {
         let mut all: Vec<FoundLibrary> = Vec::new();
-        for entry in self.known.named(NameMatch::AnyVersion(stem)) {
+        for entry in self.plain(NameMatch::AnyVersion(stem)) {
             let Some(name) = entry.name.to_str() else { continue };
             let Some(path) = self.tree.real(&*entry.path) else { continue };
             match all.iter_mut().find(|f| f.path == path) {

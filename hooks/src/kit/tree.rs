@@ -21,14 +21,16 @@ use std::rc::Rc;
 
 /// The most bytes of a file that are read. A large ld.so.cache has some 100 KB.
 const MOST: usize = 16 << 20;
-/// The most paths that are looked at. A program may name thousands of libraries and directories to search each of them in; a
-/// large one has some hundred of both.
+/// The most paths that are looked at, with other work counted as looks, see [`Tree::pay`]. A program may name thousands of
+/// libraries and directories to search each of them in; a large one has some hundred of both.
 const MOST_LOOKS: u32 = 1 << 20;
 /// The most bytes that are read of libraries and lists of names, and kept of them. An image without an ld.so.cache may have
 /// some thousand libraries, of each of which some 50 KB are read.
 const MOST_BYTES: u64 = 512 << 20;
 /// The most names of a directory that are read.
 const MOST_NAMES: usize = 1 << 17;
+/// The names of a directory that are listed in the time of one look.
+const NAMES_A_LOOK: usize = 16;
 
 /// The libraries that have been read, by device and inode, because each library has several names.
 type Elfs = HashMap<(u64, u64), Option<Rc<Elf>>>;
@@ -88,10 +90,12 @@ impl Tree {
     /// `result`, which counts only where it did not take more looks at these trees than any honest image makes necessary.
     ///
     /// # Errors
-    /// There were too many; what would have been found by more of them is not known.
+    /// There were too many, or as much other work, see [`Tree::pay`]; what would have been found by more is not known.
     pub fn within_bounds<T>(trees: [&Tree; 2], result: Result<T>) -> Result<T> {
         if trees.iter().any(|tree| tree.looks.get() == 0) {
-            bail!("the image makes the hook look for too much: more than {MOST_LOOKS} paths");
+            bail!(
+                "the image makes the hook look for too much: more than {MOST_LOOKS} paths, or as much other work"
+            );
         }
         if trees.iter().any(|tree| tree.bytes.get() == 0) {
             bail!(
@@ -107,10 +111,21 @@ impl Tree {
         self.bytes.set(self.bytes.get().saturating_sub(bytes as u64));
     }
 
+    /// Counts work that takes about as long as `looks` looks at a path. False where nothing is left.
+    pub fn pay(&self, looks: usize) -> bool {
+        let looks = u32::try_from(looks).unwrap_or(u32::MAX);
+        self.looks.set(self.looks.get().saturating_sub(looks));
+        !self.is_used_up()
+    }
+
+    /// True where no work is left. A search ends then, because [`Tree::within_bounds`] refuses whatever it finds.
+    pub fn is_used_up(&self) -> bool {
+        self.looks.get() == 0 || self.bytes.get() == 0
+    }
+
     /// Opens what `path` leads to in the tree; nothing where it cannot be had.
     fn look(&self, path: &Path, flags: OFlags) -> Option<OwnedFd> {
-        self.looks.set(self.looks.get().saturating_sub(1));
-        if self.looks.get() == 0 {
+        if !self.pay(1) {
             return None;
         }
         open_in(self.root.as_fd(), path, flags).ok()
@@ -196,6 +211,9 @@ impl Tree {
             self.looks.set(0);
         }
         self.keep(names.iter().map(String::len).sum());
+        if !self.pay(names.len() / NAMES_A_LOOK) {
+            return Vec::new();
+        }
         names.sort_unstable();
         names
     }

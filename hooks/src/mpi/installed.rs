@@ -122,14 +122,15 @@ fn module_dirs(bundle: &Bundle) -> Vec<(PathBuf, &'static str)> {
 /// The files of all names of MPI that a loader of `libraries` may find.
 fn everywhere(libraries: &Libraries<'_>, flags: i32, dirs: &[PathBuf]) -> BTreeMap<String, Vec<PathBuf>> {
     let tree = libraries.tree();
-    let mut names: Vec<String> = dirs.iter().flat_map(|dir| names_in(tree, dir)).collect();
+    let near = dirs.iter().take_while(|_| !tree.is_used_up());
+    let mut names: Vec<String> = near.flat_map(|dir| names_in(tree, dir)).collect();
     for stem in family::stems() {
         let found = libraries.named(&format!("{stem}.so")).into_iter().filter(|found| found.flags == flags);
         names.extend(found.flat_map(|found| found.names).filter(|name| Name::parse(name).is_some()));
     }
     names.sort_unstable();
     names.dedup();
-    let files = names.into_iter().map(|name| {
+    let files = names.into_iter().take_while(|_| !tree.is_used_up()).map(|name| {
         let files = libraries.all(&name, flags, dirs);
         (name, files)
     });
@@ -153,32 +154,25 @@ fn names_in(tree: &Tree, dir: &Path) -> Vec<String> {
 
 /// The libraries by ABI and number. Of each the one that has MPI itself tells the ABI; without it, the others are nothing.
 fn grouped(tree: &Tree, files: BTreeMap<String, Vec<PathBuf>>) -> Vec<Installation> {
-    let mut all: Vec<Installation> = Vec::new();
+    let mut all: BTreeMap<(Abi, u32), Installation> = BTreeMap::new();
     for (name, paths) in &files {
         let Some(read) = Name::parse(name).filter(|read| read.role == C) else { continue };
         for path in paths {
             let Some(symbols) = tree.symbols(path) else { continue };
             let Some(abi) = family::abi_of(&read, &symbols) else { continue };
             let number = read.number;
-            let found = match all.iter_mut().find(|one| (one.abi, one.number) == (abi, number)) {
-                Some(found) => found,
-                None => {
-                    all.push(Installation { abi, number, libraries: BTreeMap::new() });
-                    let Some(found) = all.last_mut() else { continue };
-                    found
-                }
-            };
+            let new = || Installation { abi, number, libraries: BTreeMap::new() };
+            let found = all.entry((abi, number)).or_insert_with(new);
             found.libraries.entry(name.clone()).or_default().push(path.clone());
         }
     }
     for (name, paths) in files {
         let Some(read) = Name::parse(&name).filter(|read| read.role != C) else { continue };
-        let of = all.iter_mut().find(|one| Some(one.abi) == read.abi && one.number == read.number);
-        if let Some(found) = of {
+        if let Some(found) = read.abi.and_then(|abi| all.get_mut(&(abi, read.number))) {
             found.libraries.insert(name, paths);
         }
     }
-    all
+    all.into_values().collect()
 }
 
 /// The directories of [`DIRECTORIES`] that are there.

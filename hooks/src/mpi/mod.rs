@@ -30,6 +30,9 @@ const UCX: [&str; 4] = ["libucp.so.", "libuct.so.", "libucs.so.", "libucm.so."];
 const DRIVERS: [&str; 7] =
     ["libcuda.so", "libnvidia-", "libcudart", "libhsa-runtime", "libamdhip", "librocm_smi", "libze_loader"];
 
+/// The most MPIs of an image, by their binary interfaces.
+const MOST_INTERFACES: usize = 64;
+
 /// Runs the command line of `rt-hook-mpi`; returns its exit status.
 pub fn main() -> u8 {
     command::main(&HookProgram {
@@ -105,6 +108,10 @@ fn pairs(bundle: &Bundle, fit: &Fit<'_>, dirs: &[PathBuf]) -> Result<(Vec<Pair>,
             "the image has no shared MPI library where its loader looks, or in /usr/local or /opt (its programs may be \
              linked to it statically)"
         );
+    }
+    if image.len() > MOST_INTERFACES {
+        let number = image.len();
+        bail!("the image has MPI libraries of {number} interfaces, which is more than {MOST_INTERFACES}");
     }
     let (host, place) = installed::of_host(fit, bundle)?;
     if host.is_empty() {

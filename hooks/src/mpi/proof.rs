@@ -57,6 +57,9 @@ impl Pair {
     }
 }
 
+/// The symbols that are looked up in the time of one look at a path.
+const SYMBOLS_A_LOOK: usize = 128;
+
 /// What a container's program is linked to, as far as it matters here.
 struct Uses {
     /// The program and its libraries, but for those that are replaced.
@@ -124,12 +127,18 @@ fn programs(fit: &Fit<'_>, bundle: &Bundle) -> Result<Vec<PathBuf>, String> {
 /// The directories in which the container's programs and what they are linked to look for libraries by themselves.
 pub(super) fn directories(fit: &Fit<'_>, bundle: &Bundle) -> Result<Vec<PathBuf>, String> {
     let objects = linked(fit, &programs(fit, bundle)?, &LibrarySet::new()).objects;
-    let dirs =
-        |path: &PathBuf| fit.container.elf(path).map(|elf| search_dirs(&elf, path, &[])).unwrap_or_default();
-    let mut all: Vec<PathBuf> = objects.iter().flat_map(dirs).collect();
+    let mut all: Vec<PathBuf> = objects.iter().flat_map(|path| dirs_of(fit, path)).collect();
     all.sort_unstable();
     all.dedup();
     Ok(all)
+}
+
+/// The directories that the container's file at `path` names, each of which is paid for.
+fn dirs_of(fit: &Fit<'_>, path: &Path) -> Vec<PathBuf> {
+    let Some(elf) = fit.container.elf(path) else { return Vec::new() };
+    let dirs = search_dirs(&elf, path, &[]);
+    fit.container.tree().pay(dirs.len());
+    dirs
 }
 
 /// The files and everything that they are linked to, but for `replaced`.
@@ -138,12 +147,14 @@ fn linked(fit: &Fit<'_>, files: &[PathBuf], replaced: &LibrarySet) -> Uses {
     let mut seen = BTreeSet::new();
     let mut todo: Vec<PathBuf> = files.to_vec();
     // DT_RPATH of a program is for its libraries, too.
-    let of_files =
-        |file: &PathBuf| fit.container.elf(file).map(|elf| search_dirs(&elf, file, &[])).unwrap_or_default();
-    let inherited: Vec<PathBuf> = files.iter().flat_map(of_files).chain(fit.container_dirs.clone()).collect();
+    let of_files = files.iter().flat_map(|file| dirs_of(fit, file));
+    let inherited: Vec<PathBuf> = of_files.chain(fit.container_dirs.clone()).collect();
     while let Some(file) = todo.pop() {
         let Some(elf) = fit.container.elf(&file) else { continue };
         let dirs = search_dirs(&elf, &file, &inherited);
+        if !fit.container.tree().pay(dirs.len()) {
+            break;
+        }
         for name in &elf.needed {
             if Name::parse(name).is_some() || family::is_internal(name) {
                 uses.names.insert(name.clone());
@@ -188,9 +199,20 @@ fn symbolic<'p>(fit: &Fit<'_>, all: &[&'p Replaced]) -> Result<Vec<Symbolic<'p>>
 
 /// What the host's libraries define as `symbol` in the place of `library`'s: the one that takes its place, else another,
 /// because releases differ in where a symbol is.
-fn defined(all: &[Symbolic<'_>], library: &Symbolic<'_>, symbol: &str) -> Option<Defined> {
-    let elsewhere = || all.iter().find_map(|other| other.of_host.defines.get(symbol));
+fn defined(fit: &Fit<'_>, all: &[Symbolic<'_>], library: &Symbolic<'_>, symbol: &str) -> Option<Defined> {
+    let elsewhere = || {
+        pay_symbols(fit, all.len()).ok()?;
+        all.iter().find_map(|other| other.of_host.defines.get(symbol))
+    };
     library.of_host.defines.get(symbol).or_else(elsewhere).copied()
+}
+
+/// Pays for that many lookups of symbols; an error where nothing is left.
+fn pay_symbols(fit: &Fit<'_>, lookups: usize) -> Result<(), String> {
+    match fit.container.tree().pay(lookups.div_ceil(SYMBOLS_A_LOOK)) {
+        true => Ok(()),
+        false => Err("nothing is left to compare symbols with".to_owned()),
+    }
 }
 
 /// An error where `object` takes a symbol of the replaced libraries that those of the host lack, or have in another size.
@@ -198,14 +220,15 @@ fn takes_no_more(fit: &Fit<'_>, object: &Path, all: &[Symbolic<'_>]) -> Result<(
     let Some(own) = fit.container.tree().symbols(object) else {
         return Err(format!("the symbols of {} cannot be read", object.display()));
     };
+    pay_symbols(fit, own.takes.len().saturating_mul(all.len()))?;
     for (symbol, taken) in &own.takes {
         for library in all.iter().filter(|library| library.of_image.defines.contains_key(symbol)) {
             let object = object.display();
             let versions = || versions(fit, library.host, library.image);
-            match (defined(all, library, symbol), taken) {
+            match (defined(fit, all, library, symbol), taken) {
                 (None, _) => return Err(format!("{object} needs {symbol}, which {} lacks", versions())),
                 (Some(new), Taken::Copy(size))
-                    if new.size != *size && takes_size(all, library, symbol, *size) =>
+                    if new.size != *size && takes_size(fit, all, library, symbol, *size) =>
                 {
                     return Err(format!(
                         "{object} has {size} bytes for {symbol}, which has {} in {}",
@@ -220,11 +243,13 @@ fn takes_no_more(fit: &Fit<'_>, object: &Path, all: &[Symbolic<'_>]) -> Result<(
     Ok(())
 }
 
-/// True where a copy of that size can be one of `library`'s, and not of another library that has the symbol, too.
-fn takes_size(all: &[Symbolic<'_>], library: &Symbolic<'_>, symbol: &str, size: u64) -> bool {
+/// True where a copy of that size can be one of `library`'s, and not of another library that has the symbol, too; also
+/// where nothing is left to find that out.
+fn takes_size(fit: &Fit<'_>, all: &[Symbolic<'_>], library: &Symbolic<'_>, symbol: &str, size: u64) -> bool {
     let has_size =
         |library: &Symbolic<'_>| library.of_image.defines.get(symbol).is_some_and(|d| d.size == size);
-    has_size(library) || !all.iter().any(|other| other.name != library.name && has_size(other))
+    let of_another = || all.iter().any(|other| other.name != library.name && has_size(other));
+    has_size(library) || pay_symbols(fit, all.len()).is_err() || !of_another()
 }
 
 /// Why some program of the image might not run with the host's libraries.
@@ -238,10 +263,11 @@ fn first_gap(fit: &Fit<'_>, pairs: &[Pair], others: &[Installation]) -> Result<O
         }
         let all = symbolic(fit, &pair.replaced.iter().collect::<Vec<_>>())?;
         for library in &all {
+            pay_symbols(fit, library.of_image.defines.len())?;
             let versions = || versions(fit, library.host, library.image);
             let public = library.of_image.defines.iter().filter(|(symbol, _)| family::is_public(symbol));
             for (symbol, old) in public {
-                match defined(&all, library, symbol) {
+                match defined(fit, &all, library, symbol) {
                     None => return Ok(Some(format!("{} lacks {symbol}", versions()))),
                     Some(new) if old.is_data && new.size != old.size => {
                         let (new, old) = (new.size, old.size);

@@ -167,13 +167,20 @@ pub(crate) fn of_reading(error: std::io::Error, program: &Program) -> Error {
     match wire::ended(&error) {
         Some(Ended::Interrupted) => interrupted(),
         Some(slow) => err!("{slow}").hint(program.least_rate),
+        None if is_late(&error) => err!("the answer has not ended in time"),
         None => Error::from(error),
     }
 }
 
 /// True where reading the body of an answer ended because the server was too slow.
 pub(crate) fn was_slow(error: &std::io::Error) -> bool {
-    matches!(wire::ended(error), Some(Ended::Slow(_)))
+    is_late(error) || matches!(wire::ended(error), Some(Ended::Slow(_)))
+}
+
+/// True where the body of an answer has taken more than its time.
+fn is_late(error: &std::io::Error) -> bool {
+    let error = error.get_ref().and_then(|e| e.downcast_ref());
+    matches!(error, Some(HttpError::Timeout(Timeout::RecvBody)))
 }
 
 /// The error of rustls behind that of ureq. One that arises while rustls reads or writes comes wrapped in an I/O error.

@@ -26,9 +26,9 @@ use std::time::Duration;
 
 use ureq::http::{Response, StatusCode, Uri};
 use ureq::unversioned::transport::{ConnectProxyConnector, Connector, RustlsConnector};
-use ureq::{Agent, Body, Proxy};
+use ureq::{Agent, AsSendBody, Body, Proxy};
 
-pub(crate) use self::body::{read_body, status_error};
+pub(crate) use self::body::{read_body, status_error, time_of};
 pub(crate) use self::failure::{Failure, FailureKind, of_reading, was_slow};
 pub(crate) use self::patience::{Attempts, back_off, retry_after};
 pub(crate) use self::payload::{Part, Payload};
@@ -94,6 +94,8 @@ pub(crate) struct Request<'a> {
     pub authorization: Option<&'a str>,
     /// The body.
     pub payload: Payload<'a>,
+    /// The time that the body of the answer may take, where it is more than that of a document.
+    pub time: Option<Duration>,
 }
 
 /// An answer, and whether it is that of the host that was asked: scheme, name and port, at each hop of a redirect.
@@ -105,6 +107,15 @@ pub(crate) struct Answer {
     pub same_host: bool,
     /// Where it is from, after redirects.
     pub url: Uri,
+}
+
+/// The answer to a request, whose body may take so much time. This time holds within a read as well, which takes in trailers.
+fn run(
+    agent: &Agent,
+    request: ureq::http::Request<impl AsSendBody>,
+    time: Duration,
+) -> Result<Response<Body>, ureq::Error> {
+    agent.run(agent.configure_request(request).timeout_recv_body(Some(time)).build())
 }
 
 impl Http {
@@ -172,7 +183,8 @@ impl Http {
     /// One request, without patience. Redirects are followed here and not by ureq, since the authorization may be sent on
     /// only while scheme, host and port stay the same (RFC 9110, 15.4).
     pub(crate) fn try_once(&self, request: &Request) -> Result<Answer, Failure> {
-        let Request { method, headers, mut authorization, payload, .. } = *request;
+        let Request { method, headers, mut authorization, payload, time, .. } = *request;
+        let time = time.unwrap_or(body::WHOLE);
         let shown = |text: &str| url::shown(text).to_owned();
         let fatal = Failure::of_request;
         let mut url = request.url.to_owned();
@@ -195,8 +207,8 @@ impl Http {
             }
             let unsendable = |e| fatal(err!("{}: {e}", shown(&url)));
             let response = payload.with_body(|body| match payload {
-                Payload::None => Ok(agent.run(request.body(()).map_err(unsendable)?)),
-                _ => Ok(agent.run(request.body(body).map_err(unsendable)?)),
+                Payload::None => Ok(run(&agent, request.body(()).map_err(unsendable)?, time)),
+                _ => Ok(run(&agent, request.body(body).map_err(unsendable)?, time)),
             })?;
             let response = response.map_err(|e| match (proxy::proxy_for(&uri), uri.host()) {
                 (None, Some(host)) => Failure::of_host(e, &url, host, &self.program),

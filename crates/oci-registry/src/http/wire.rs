@@ -302,6 +302,8 @@ fn transfer(
     let start = Instant::now();
     let end = End::of(timeout);
     loop {
+        // What comes without a pause is not waited for, and has its end as well.
+        end.slice()?;
         match io() {
             Ok(n) => return Ok((n, start.elapsed())),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => wire.wait(socket, ready, &end)?,

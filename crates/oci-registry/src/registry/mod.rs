@@ -232,14 +232,18 @@ impl Registry {
         at: &mut u64,
         sink: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
-        let url = format!("blobs/{}", digest);
+        let url = self.url(connection, &format!("blobs/{digest}"));
         let retries = self.connect.retries.unwrap_or(http::RETRIES);
         let mut attempts = http::Attempts::new(size, *at);
         let mut buffer = vec![0; 256 << 10];
         while *at < size {
             let range = format!("bytes={at}-");
             let headers: &[(&str, &str)] = if *at > 0 { &[("range", &range)] } else { &[] };
-            let response = self.ask(connection, "GET", &url, headers)?;
+            // A server that ignores ranges sends all of it.
+            let time = Some(http::time_of(size, self.connect.least_rate));
+            let request = Request { method: "GET", url: &url, headers, time, ..Request::default() };
+            let answer = self.exchange(connection, &request, Patience::Much);
+            let response = answer.map_err(|failure| failure.error)?.response;
             let mut skip = match response.status().as_u16() {
                 206 => {
                     let start = response.headers().get("content-range").and_then(|r| r.to_str().ok());
@@ -250,7 +254,6 @@ impl Registry {
                         _ => bail!("blob {}: the registry sent another range than it was asked for", digest),
                     }
                 }
-                // A server that ignores ranges sends all of it.
                 200 => *at,
                 _ => return Err(self.refused(connection, response).context(format!("blob {}", digest))),
             };
