@@ -756,6 +756,13 @@ fn forms_of_an_image_become_each_other() {
     }
 }
 
+/// Opens `at` to all, but as /tmp is: what others can rename is no place for a draft.
+fn nobody_renames(place: &Place, at: &str) {
+    for dir in [place.text(""), place.text("home"), at.to_owned()] {
+        std::fs::set_permissions(dir, std::os::unix::fs::PermissionsExt::from_mode(0o1777)).unwrap();
+    }
+}
+
 /// What is asked to end while it writes leaves nothing.
 #[test]
 fn what_is_terminated_leaves_nothing() {
@@ -771,7 +778,7 @@ fn what_is_terminated_leaves_nothing() {
         {
             let at = place.text(&format!("home/{caller:?}{n}"));
             std::fs::create_dir(&at).unwrap();
-            crate::open_to_all(Path::new(&at));
+            nobody_renames(&place, &at);
             let script = format!(
                 "export TMPDIR={at} && cd {at} && {{ rt {words} & }} && \
                  while kill -0 $! && ! ls -A | grep -q -e convert -e partial; do :; done; kill $! && wait $!; \
@@ -795,7 +802,7 @@ fn a_killed_conversion_leaves_nothing() {
     for caller in callers() {
         let at = place.text(&format!("home/{caller:?}"));
         std::fs::create_dir(&at).unwrap();
-        crate::open_to_all(Path::new(&at));
+        nobody_renames(&place, &at);
         let script = |then: &str| format!("export TMPDIR={at} && cd {at} && {then}");
         let killed = format!(
             "rt convert --quiet {file} out & \
