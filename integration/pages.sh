@@ -69,7 +69,7 @@ done
 
 tar c --exclude=./target --exclude=./build --exclude=./.git --exclude=./integration/work . | tar x -C "$work/checkout"
 mkdir "$work/checkout/build"
-for program in rt rt-pull rt-image rt-hook-gpu rt-hook-mpi rt-hook-rdma; do
+for program in rt rt-pull rt-image rt-manual rt-hook-gpu rt-hook-mpi rt-hook-rdma; do
 	cp "$(dirname "$rt")/$program" "$work/checkout/build/" || exit 1
 done
 make -C "$work/checkout" install >"$work/install.log" 2>&1 || {

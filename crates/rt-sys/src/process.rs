@@ -477,6 +477,8 @@ pub fn may_access(fd: impl AsFd, mode: i32) -> Result<bool> {
 pub struct Stat {
     /// Its pid, as the procfs shows it.
     pub pid: i32,
+    /// Its parent's pid; 0 where that is not in the PID namespace.
+    pub parent: i32,
     /// It is a zombie, or being removed.
     pub dead: bool,
     /// When it was started, in clock ticks since boot.
@@ -537,10 +539,11 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
     let rest = std::str::from_utf8(&text[end + 1..]).ok()?;
     let mut fields = rest.split_ascii_whitespace();
     let state = fields.next()?;
-    let terminal = fields.nth(3)? != "0";
+    let parent = fields.next()?.parse().ok()?;
+    let terminal = fields.nth(2)? != "0";
     let start_time = fields.nth(14)?.parse().ok()?;
     let ignored = fields.nth(10)?.parse().ok()?;
-    Some(Stat { pid, dead: matches!(state, "Z" | "X" | "x"), start_time, ignored, terminal })
+    Some(Stat { pid, parent, dead: matches!(state, "Z" | "X" | "x"), start_time, ignored, terminal })
 }
 
 /// Has `command` start with this umask in place of this process's.
@@ -579,7 +582,7 @@ mod tests {
         let line =
             b"7 (a) S 1 (b) R 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 12345 1 1 18446744073709551615 \
             1 1 0 0 0 0 0 4096 0 0 0 0 17 0 0 0";
-        let stat = Stat { pid: 7, dead: false, start_time: 12345, ignored: 4096, terminal: false };
+        let stat = Stat { pid: 7, parent: 1, dead: false, start_time: 12345, ignored: 4096, terminal: false };
         assert_eq!(parse_stat(line), Some(stat));
         let on_a_terminal = String::from_utf8_lossy(line).replace(" 7 7 0 -1", " 7 7 34816 7");
         assert_eq!(parse_stat(on_a_terminal.as_bytes()), Some(Stat { terminal: true, ..stat }));
