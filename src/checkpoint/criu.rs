@@ -178,7 +178,7 @@ impl Opened {
         take_capabilities()?;
         keep.iter().try_for_each(|fd| fd::keep_over_exec(fd.as_raw_fd()))?;
         fd::keep_over_exec(self.program.as_raw_fd())?;
-        let path = |fd: &OwnedFd| format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let path = |fd: &OwnedFd| fd::link(fd);
         let mut words = vec!["criu".to_owned()];
         let executed = match &self.loader {
             Some((loader, dirs)) => {

@@ -20,7 +20,7 @@ use rt_sys::ns::{self, Namespace, Namespaces};
 use rt_sys::process::{self, Memory};
 use rt_sys::seccomp::Filter;
 use rt_sys::{bail, err, fd};
-use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fd::OwnedFd;
 use rustix::fs::{self, Mode, OFlags};
 use std::path::{Path, PathBuf};
 
@@ -219,7 +219,7 @@ fn execute(opened: &Opened, args: &[String], dirs: &[&OwnedFd]) -> Result<()> {
 
 /// What both commands of criu are given: `command` and the directories.
 pub(super) fn common(command: &str, image: &OwnedFd, work: &OwnedFd) -> Vec<String> {
-    let path = |fd: &OwnedFd| format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let path = |fd: &OwnedFd| fd::link(fd);
     let words = [
         command,
         "--no-default-config",

@@ -61,7 +61,7 @@ impl EntrypointPlan {
         let context = || "the image's entrypoint";
         let (found, output) = (memory_file()?, memory_file()?);
         let mut args = self.args.clone();
-        let file = format!("/proc/self/fd/{}", found.as_raw_fd());
+        let file = fd::link(&found);
         args.extend(["/bin/sh", "-c", "cat /proc/$$/environ >\"$0\""].map(str::to_owned));
         args.push(file);
         let path = find_program(&args[0], &self.env).context(context)?;

@@ -17,8 +17,8 @@ use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Attr, Param, PropagationType, Recursive, owned_stat};
 use rt_sys::ns::{IdMap, Namespace};
 use rt_sys::rootfs::{Rootfs, name_of_overlay_stranger};
-use rt_sys::{bail, fd, log, look};
-use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rt_sys::{bail, fd, log, look, tree};
+use rustix::fd::OwnedFd;
 use rustix::fs::{self, AtFlags, FlockOperation, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
@@ -454,14 +454,10 @@ fn written_to(dir: &Path, e: Error) -> Error {
 }
 
 fn remove_old(readers: &OwnedFd, name: &str) -> Result<()> {
-    let path = PathBuf::from(format!("/proc/self/fd/{}/{name}", readers.as_raw_fd()));
+    let path = PathBuf::from(format!("{}/{name}", fd::link(readers)));
     let age = std::fs::metadata(&path).and_then(|found| found.modified()).map(|made| made.elapsed());
     if matches!(age, Ok(Ok(age)) if age > YOUNG) {
-        match std::fs::remove_dir_all(&path) {
-            // Another one removes it, too.
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-            removed => removed.context(|| format!("remove the mark {name}"))?,
-        }
+        tree::remove(readers, name.as_bytes(), None).context(|| format!("remove the mark {name}"))?;
     }
     Ok(())
 }
@@ -506,7 +502,7 @@ pub(super) fn keep_from_writers(dir: &Path, id: &str) -> Result<()> {
 
 /// True where overlayfs has noted in an upper layer over which image it is.
 fn has_origin(upper: &OwnedFd) -> Result<bool> {
-    let path = format!("/proc/self/fd/{}", upper.as_raw_fd());
+    let path = fd::link(upper);
     match fs::getxattr(&*path, "user.overlay.origin", &mut [0u8; 256][..]) {
         Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(false),
         found => found.map(|_| true).context(|| "look over which image it is"),
@@ -554,7 +550,7 @@ fn parts_in_memory(plan: &Plan, like: &OwnedFd, at: &OwnedFd) -> Result<(Parts, 
 fn layers(lower: &[&OwnedFd], parts: &Parts) -> Vec<Param> {
     // Overlayfs takes layers as text. Through /proc/self/fd the text names the directories of the descriptors, whatever is
     // mounted on top of them by now.
-    let name = |dir: &OwnedFd| format!("/proc/self/fd/{}", dir.as_fd().as_raw_fd());
+    let name = |dir: &OwnedFd| fd::link(dir);
     let lower: Vec<_> = lower.iter().map(|dir| name(dir)).collect();
     let layer = |key: &str, text: String| Param::Value(key.into(), text);
     vec![

@@ -9,7 +9,7 @@ use rt_sys::error::{Context, Result};
 use rt_sys::mount::{self, Attr, Param, Recursive};
 use rt_sys::ns::{self, IdMap, IdMaps, Namespace, Setgroups};
 use rt_sys::{err, fd};
-use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fd::OwnedFd;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
@@ -120,7 +120,7 @@ fn overlay(image: &Path, layer: &Path) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let context = || format!("open {}", layer.join(UPPER).display());
     let upper = fs::openat(store::open_layer(layer)?, UPPER, flags, Mode::empty()).context(context)?;
-    let name = |dir: &OwnedFd| format!("/proc/self/fd/{}", dir.as_fd().as_raw_fd());
+    let name = |dir: &OwnedFd| fd::link(dir);
     let layers = format!("{}:{}", name(&upper), name(&image));
     let params = [Param::Value("lowerdir".into(), layers), Param::Flag("userxattr".into())];
     let attr = mount::ATTR_NODEV | mount::ATTR_RDONLY;

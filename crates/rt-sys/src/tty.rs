@@ -194,7 +194,7 @@ pub fn connect(path: &Path) -> Result<OwnedFd> {
         Ok(address) => address,
         Err(_) => {
             let dir = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-            net::SocketAddrUnix::new(format!("/proc/self/fd/{}", dir.as_raw_fd()))?
+            net::SocketAddrUnix::new(crate::fd::link(&dir))?
         }
     };
     net::connect(&socket, &address)?;

@@ -128,11 +128,7 @@ impl Origin<'_> {
             let any = File::from(top);
             // What a link at the end of the path led to, which the kernel has kept in the root.
             let reopen = || -> Result<File> {
-                let fd = rustix::fs::open(
-                    format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&any)),
-                    READ,
-                    rustix::fs::Mode::empty(),
-                )?;
+                let fd = rustix::fs::open(fd::link(&any), READ, rustix::fs::Mode::empty())?;
                 Ok(File::from(fd))
             };
             let mut item = Item::of(

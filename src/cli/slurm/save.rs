@@ -10,7 +10,6 @@ use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err, fd, start};
 use std::ffi::OsStr;
 use std::io::ErrorKind;
-use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -25,7 +24,7 @@ pub(super) fn save_in_child(call: &Call, store: &Store, id: &str, step: &str, pa
     let place = store.container(id)?.open_place(step, parent).context(context)?;
     let program = start::program()?;
     let mut command = Command::new(&program);
-    command.current_dir(format!("/proc/self/fd/{}", place.as_raw_fd()));
+    command.current_dir(fd::link(&place));
     for flag in [&LOG, &LOG_FORMAT, &LOG_LEVEL] {
         if let Some(value) = call.globals.path(flag) {
             let value = if std::ptr::eq(flag, &LOG) { fd::absolute(value)? } else { value };

@@ -10,7 +10,7 @@ use rt_sys::bail;
 use rt_sys::error::{Context, Result};
 use rt_sys::mount::Param;
 use rt_sys::rootfs::{MountPoint, Place, Rootfs};
-use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fd::OwnedFd;
 use rustix::fs::{self, Mode, OFlags};
 use std::path::Path;
 
@@ -65,7 +65,7 @@ pub(super) fn layers_by_descriptor(params: &[Param], most: usize) -> Result<Opti
     let mut by_descriptor = |path: &Path| -> Result<String> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = fs::open(path, flags, Mode::empty()).context(|| path.display())?;
-        let name = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let name = rt_sys::fd::link(&fd);
         open.push(fd);
         Ok(name)
     };

@@ -5,7 +5,7 @@ use super::{MountPoint, OwnFs, Rootfs, create, make_readonly, mount_id, same_fil
 use crate::error::{Context, Result};
 use crate::mount::{self, Attr, Param, Recursive};
 use crate::{bail, fd};
-use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fd::OwnedFd;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -159,7 +159,7 @@ fn cover_by_overlay(dir: &OwnedFd, stat: &fs::Stat, tmpfs: &OwnedFd, attr: u64) 
     fs::chmodat(tmpfs, "upper", Mode::from_raw_mode(stat.st_mode & 0o7777), AtFlags::empty())?;
     // Overlayfs takes layers as text. Through /proc/self/fd the text names the directories of the descriptors, whatever
     // is mounted on top of them by now.
-    let path = |fd: &OwnedFd| format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let path = |fd: &OwnedFd| fd::link(fd);
     let params = [
         Param::Value("lowerdir".into(), path(dir)),
         Param::Value("upperdir".into(), path(&upper)),

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -176,7 +176,7 @@ fn open(parent: BorrowedFd, name: &[u8]) -> Result<Option<OwnedFd>> {
 
 /// Gives the owner all rights to a directory that has been opened by its path alone, which fchmod(2) does not take.
 fn open_up(dir: &OwnedFd) -> Result<(), Errno> {
-    match fs::chmod(format!("/proc/self/fd/{}", dir.as_raw_fd()), Mode::RWXU) {
+    match fs::chmod(fd::link(dir), Mode::RWXU) {
         // The descriptor is open, so it is procfs that is missing, and not the directory. It is kept out of it as before.
         Err(Errno::NOENT) => Err(Errno::ACCESS),
         done => done,
