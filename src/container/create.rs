@@ -675,10 +675,7 @@ fn holder(request: &StartRequest, plan: &Plan) -> Option<Holder> {
         && matches!(plan.layer, None | Some(Layer::Memory))
         && !plan.has_children_of_init()
         && plan.process.is_confined_last();
-    // The first process of a PID namespace takes orphans. One that has started the launcher, as Hydra's mpiexec in a container,
-    // takes the end of this one for that of a rank which has failed.
-    let is_of_init = || process::stat(fd::open_proc()?, &launcher.to_string()).map(|found| found.parent == 1);
-    if !fits || is_of_init().unwrap_or(true) {
+    if !fits {
         return None;
     }
     Holder::new(launcher).inspect_err(holder::tell).ok().flatten()
