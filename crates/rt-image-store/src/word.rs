@@ -173,7 +173,7 @@ pub fn changeable_by_others(path: &Path) -> Result<Option<String>> {
 /// # Errors
 /// Others can rename what is in it, or the kernel does not say.
 pub fn temporary_directory() -> Result<PathBuf> {
-    let dir = std::env::temp_dir();
+    let dir = caller::path("TMPDIR").unwrap_or_else(|| "/tmp".into());
     match changeable_by_others(&dir)? {
         None => Ok(dir),
         Some(place) => Err(err!("TMPDIR: others can rename what is in {place}")
@@ -250,17 +250,10 @@ impl Caller {
         Ok(None)
     }
 
-    /// Where each user has a group of the same number, the usual umask of all but root lets that group write. With an access control
-    /// list its bit speaks of other users, too.
+    /// Where each user has a group of the same number, the usual umask of all but root lets that group write.
     fn others_can_write(self, file: BorrowedFd<'_>, stat: &Stat) -> Result<bool> {
         let is_own_group = stat.st_gid == self.gid && self.gid == self.uid && self.uid != 0;
-        match stat.st_mode & 0o022 {
-            0 => Ok(false),
-            0o020 if is_own_group => {
-                fd::has_acl(fd::link(file)).context(|| format!("look at the rights of {}", fd::shown(file)))
-            }
-            _ => Ok(true),
-        }
+        fd::others_can_write(file, stat, is_own_group)
     }
 
     /// True for a directory in which others can rename what is the caller's: what is looked at now is not what is opened then.

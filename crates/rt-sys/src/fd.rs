@@ -80,6 +80,21 @@ pub fn has_acl(path: impl Arg) -> Result<bool, Errno> {
     }
 }
 
+/// True for an open file that others than its owner can write, `stat` being its state. Where the members of its group count as
+/// the owner, `trusts_group`, the group's bit is no objection, unless an access control list speaks of other users with it.
+///
+/// # Errors
+/// The kernel does not say.
+pub fn others_can_write(file: impl AsFd, stat: &fs::Stat, trusts_group: bool) -> Result<bool> {
+    match stat.st_mode & 0o022 {
+        0 => Ok(false),
+        0o020 if trusts_group => {
+            has_acl(link(&file)).context(|| format!("look at the rights of {}", shown(&file)))
+        }
+        _ => Ok(true),
+    }
+}
+
 /// The path of a descriptor in procfs, for calls that take no descriptor without the right to read or write.
 pub fn link(fd: impl AsFd) -> String {
     format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())

@@ -91,11 +91,8 @@ fn stranger_beside(program: &Path, name: &str) -> Result<Option<u32>> {
     let is_mine = found.st_uid == own.st_uid && !caller::may_be_hosts_root(found.st_uid);
     // Anybody can give a file that he may write a second name here. A team may write what its members have installed.
     let is_teams = found.st_gid == own.st_gid && found.st_mode & own.st_mode & 0o022 == 0o020;
-    let others_write = match found.st_mode & 0o022 {
-        0 => false,
-        0o020 if is_teams => fd::has_acl(fd::link(&beside)).context(context)?,
-        _ => fs::FileType::from_raw_mode(found.st_mode) != fs::FileType::Symlink,
-    };
+    let is_link = fs::FileType::from_raw_mode(found.st_mode) == fs::FileType::Symlink;
+    let others_write = !is_link && fd::others_can_write(&beside, &found, is_teams)?;
     let is_trusted = (is_mine || caller::is_trusted(found.st_uid)) && !others_write;
     Ok((!is_trusted).then_some(found.st_uid))
 }
