@@ -2,12 +2,11 @@
 //! beside it can be another user's, after su(1) for instance, so it counts who can have written a file.
 
 use std::fs::{self, File};
-use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use rt_sys::disk;
 use rt_sys::error::{Context, Error, Result};
+use rt_sys::{disk, fd};
 use rustix::fs::OFlags;
 
 /// The contents of a file that only root and the caller can have written. Any other one is left out, with a warning.
@@ -48,9 +47,6 @@ fn open(path: &Path) -> Result<Option<File>> {
     }
 }
 
-fn contents(mut file: File, path: &Path) -> Result<Option<Vec<u8>>> {
-    let context = || format!("read {}", path.display());
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).context(context)?;
-    Ok(Some(bytes))
+fn contents(file: File, path: &Path) -> Result<Option<Vec<u8>>> {
+    fd::read_all(file.into()).map(Some).context(|| format!("read {}", path.display()))
 }

@@ -61,7 +61,7 @@ pub(super) struct RegistryCache {
 
 /// The key of what an instruction gives on the layers that `before` names.
 pub(super) fn key_of(before: &str, what: &Value) -> String {
-    Digest::of(json!([before, what]).to_string().as_bytes()).hex().to_owned()
+    key_without_chain(&json!([before, what]))
 }
 
 /// Opens the caches that `--cache-from` names. One that cannot be read is no reason not to build.
@@ -118,14 +118,11 @@ impl RegistryCache {
     /// The layer of a record, fetched if it is not there yet.
     fn layer(&self, builder: &Builder, record: &Record) -> Result<Layer> {
         let name = self.reference.to_string();
-        let key = Digest::of(json!(["from", name, record.id, record.digest]).to_string().as_bytes())
-            .hex()
-            .to_owned();
+        let key = key_without_chain(&json!(["from", name, record.id, record.digest]));
         if let Some(layer) = builder.place.find(&key)? {
             return Ok(layer);
         }
-        let root = disk::open_root(&builder.session.path)?;
-        let file = disk::create_own_file(root.as_fd(), rt_sys::unique::name().as_bytes())?;
+        let file = session_file(builder)?;
         let mut hasher = Hasher::sha256();
         self.registry.blob(&record.digest, record.size, 0, &mut |bytes| {
             hasher.update(bytes);
