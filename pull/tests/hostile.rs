@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 
-use oci_layer::tar::EntryKind;
+use oci_layer::tar::{EntryKind, Header};
 
 use super::Place;
 use super::faults::{Fault, Server};
@@ -168,19 +168,7 @@ fn what_root_pulls_makes_nobody_root() {
         ("suid", 0o4755, Vec::new()),
         ("sgid", 0o2755, Vec::new()),
     ] {
-        let entry = oci_layer::tar::Header {
-            path: path.into(),
-            link: Vec::new(),
-            kind: EntryKind::File,
-            mode,
-            uid: 0,
-            gid: 0,
-            device: (0, 0),
-            size: 0,
-            mtime: (0, 0),
-            xattrs,
-            sparse: None,
-        };
+        let entry = Header { xattrs, ..Header::new(path.into(), EntryKind::File, mode) };
         oci_layer::tar::write_header(&mut layer.0, &entry).unwrap();
     }
     Image::new(vec![layer]).layout(&place.join("image"));
@@ -243,19 +231,7 @@ fn bombs_are_bounded() {
     place.is_clean();
     // A size that no disk has, in a header alone.
     let mut layer = Layer::default();
-    let entry = oci_layer::tar::Header {
-        path: b"huge".to_vec(),
-        link: Vec::new(),
-        kind: EntryKind::File,
-        mode: 0o644,
-        uid: 0,
-        gid: 0,
-        device: (0, 0),
-        size: 1 << 60,
-        mtime: (0, 0),
-        xattrs: Vec::new(),
-        sparse: None,
-    };
+    let entry = Header { size: 1 << 60, ..Header::new(b"huge".to_vec(), EntryKind::File, 0o644) };
     oci_layer::tar::write_header(&mut layer.0, &entry).unwrap();
     let said = pull("huge", vec![layer]).unwrap_err_text();
     assert!(said.contains("inflates") || said.contains("no space"), "{said}");
