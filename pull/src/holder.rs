@@ -46,7 +46,7 @@ impl Holder {
 
     /// Process `pid` of this machine.
     pub(crate) fn of(pid: i32) -> Result<Holder> {
-        let host = disk::host_name();
+        let host = rt_sys::process::host_name();
         let boot = "/proc/sys/kernel/random/boot_id";
         let boot = match std::fs::read_to_string(boot) {
             // Without procfs nobody can say whether a process lives: this one is of a place of its own.
@@ -94,7 +94,7 @@ impl Holder {
         match process::stat(fd::open_proc()?, &self.pid.to_string()) {
             Ok(stat) => Ok(stat.dead || stat.start_time.to_string() != self.started),
             // It is not there, or is another user's and /proc is mounted with hidepid=2 (proc(5)).
-            Err(e) if e.is(libc::ENOENT) || e.is(libc::ESRCH) => Ok(!disk::process_lives(self.pid)),
+            Err(e) if e.is(libc::ENOENT) || e.is(libc::ESRCH) => Ok(!rt_sys::process::lives(self.pid)),
             // Another user's, with hidepid=1.
             Err(e) if e.is(libc::EACCES) || e.is(libc::EPERM) => Ok(false),
             Err(e) => Err(e.context(format!("look at process {}", self.pid))),

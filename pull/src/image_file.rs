@@ -162,7 +162,7 @@ fn write_trees(
     check_name(target, form)?;
     let interrupt = Interrupt::install();
     let old = replaceable(target, replace)?;
-    disk::raise_open_files();
+    rt_sys::process::raise_open_files();
     let draft = Draft::beside(target)?;
     let counts = Counts::default();
     let new = NewImageFile::create(&draft, form, &counts, None)?;
@@ -192,7 +192,7 @@ pub(crate) fn copy(source: &Path, target: &Path, replace: bool, runs: bool) -> R
     let context = || format!("copy {}", source.display());
     let part = RunFile::of(&from).context(context)?.map_or(Part { offset: 0, size }, |parts| parts.image);
     from.seek(io::SeekFrom::Start(part.offset)).context(context)?;
-    let mask = disk::clear_umask();
+    let mask = rt_sys::process::clear_umask();
     let draft = Draft::beside(target)?;
     let mut out = disk::create_own_file(draft.dir(), FILE)?;
     let mut written = run_file::copy(&mut from, part.size, &mut out, &interrupt).context(context)?;
@@ -337,7 +337,7 @@ impl<'a> NewImageFile<'a> {
         counts: &'a Counts,
         connections: Option<usize>,
     ) -> Result<NewImageFile<'a>> {
-        let mask = disk::clear_umask();
+        let mask = rt_sys::process::clear_umask();
         let place = disk::open_dir_again(draft.dir())?;
         let out = disk::create_own_file(draft.dir(), FILE)?;
         let limits = Limits { layers: 1, ..Limits::of_this_job(connections) };

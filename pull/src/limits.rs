@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use oci_layer::decode::PIECE;
-use rt_sys::disk;
+use rt_sys::process;
 
 /// Threads and memory to work with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl Limits {
             &fs::read_to_string("/proc/self/cgroup").unwrap_or_default(),
             Path::new("/sys/fs/cgroup"),
         );
-        Limits::of(disk::affinity(), memory, connections)
+        Limits::of(process::affinity(), memory, connections)
     }
 
     fn of(processors: usize, memory: Option<u64>, connections: Option<usize>) -> Limits {

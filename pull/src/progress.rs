@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use super::blob::Blob;
 use oci_content::meter::Meter;
 use oci_content::notes;
-use rt_sys::disk;
 use rt_sys::log::{one_line, tell};
+use rt_sys::tty;
 
 /// How often a terminal is redrawn.
 const REDRAW: Duration = Duration::from_millis(120);
@@ -31,7 +31,7 @@ pub(crate) enum Style {
 impl Style {
     /// What standard error can show.
     pub(crate) fn of_terminal(quiet: bool) -> Style {
-        match (quiet, disk::terminal_width()) {
+        match (quiet, tty::width_on_stderr()) {
             (true, _) => Style::Quiet,
             (false, Some(width)) if std::env::var_os("TERM").is_none_or(|t| t != "dumb") => {
                 Style::Bars(width)

@@ -101,7 +101,7 @@ pub(crate) fn interruptible<T>(
     work: impl FnOnce(&Interrupt) -> Result<T>,
 ) -> Result<T> {
     let interrupt = Interrupt::install();
-    disk::raise_open_files();
+    rt_sys::process::raise_open_files();
     work(&interrupt).map_err(|e| match is_interrupted(&e) {
         true => err!("interrupted; what was fetched is kept, the same command goes on"),
         false => disk_full::explain(e, cache.path()),
@@ -188,7 +188,7 @@ pub(crate) fn unpack(
     let counts = Counts::default();
     let (below, trash) = (disk::open_dir_again(root.as_fd())?, disk::open_dir_again(partial.trash())?);
     let tree = MergedTree::new(DirectoryTarget::new(below, trash, options.shared, options.owners, &counts));
-    let mask = disk::clear_umask();
+    let mask = rt_sys::process::clear_umask();
     let limits = Limits::of_this_job(options.connections);
     let layers_of_image = image.manifest.layers.len();
     let context = UnpackContext {

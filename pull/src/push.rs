@@ -21,7 +21,7 @@ use oci_registry::registry::{ConnectOptions, LocalBlob, Registry, Uploaded};
 use rt_image_store::name::in_registry;
 use rt_image_store::word;
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, disk, err};
+use rt_sys::{bail, err, process};
 use rustix::fs::FileType;
 
 /// What is pushed.
@@ -111,7 +111,7 @@ pub(crate) fn target(text: &str, registry: Option<&str>) -> Result<Reference> {
 /// Whatever keeps the image from being complete. The tag stays what it was then.
 pub(crate) fn run(options: &PushOptions) -> Result<Pushed> {
     let interrupt = Interrupt::install();
-    disk::raise_open_files();
+    process::raise_open_files();
     push(options, &interrupt).map_err(|e| match is_interrupted(&e) {
         true => err!("interrupted; {} is what it was", options.target),
         false => e,

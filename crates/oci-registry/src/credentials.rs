@@ -180,7 +180,7 @@ fn ask_helper(helper: &str, server: &str) -> Result<Option<Credentials>> {
     let doing = || format!("run {program} get");
     let mut command = Command::new(&program);
     command.arg("get").stderr(Stdio::null());
-    disk::give_callers_umask(&mut command);
+    rt_sys::process::give_callers_umask(&mut command);
     // A helper that exits without reading says by its exit status whether that is an error.
     let (status, printed) = output::stdout_of(&mut command, Some(server.as_bytes())).context(doing)?;
     if !status.success() {
@@ -238,7 +238,7 @@ fn from_netrc(text: &str, registry: &str) -> Option<Credentials> {
         Some(command) => {
             let mut shell = Command::new("sh");
             shell.args(["-c", command]).stderr(Stdio::null());
-            disk::give_callers_umask(&mut shell);
+            rt_sys::process::give_callers_umask(&mut shell);
             let (_, printed) = output::stdout_of(&mut shell, None).ok()?;
             String::from_utf8(printed).ok()?.trim_end().to_owned()
         }

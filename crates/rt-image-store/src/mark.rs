@@ -55,7 +55,7 @@ impl Machine {
 impl Mark {
     /// The mark of this process's user on this machine.
     pub fn of_caller(bundle: &str) -> Result<Mark> {
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let host = rt_sys::process::host_name();
         let uid = rustix::process::geteuid().as_raw();
         Ok(Mark { bundle: bundle.to_owned(), machine: Machine::current()?, uid, host })
     }

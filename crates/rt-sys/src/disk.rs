@@ -10,17 +10,14 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::process::Command;
-use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
-use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 
 use crate::error::{Context, Error, Result};
 use crate::owner::LONGEST_RECORD;
-use crate::{err, fd, tty};
+use crate::{err, fd};
 
 /// Opens a directory to be the parent of names. With O_PATH no read permission is needed, and O_NOFOLLOW makes a link an
 /// error (ENOTDIR, with O_DIRECTORY).
@@ -565,24 +562,6 @@ pub fn sync(file: impl AsFd) -> Result<()> {
     fs::syncfs(&file).context(|| format!("flush the file system of {}", fd::shown(&file)))
 }
 
-/// Clears the umask, so that files get the mode that is asked for. Returns the mask that the caller of this process had, also
-/// where it has been cleared before: what is made for him outside of `rt`'s own directories gets a mode by it.
-pub fn clear_umask() -> u32 {
-    let now = rustix::process::umask(Mode::empty()).as_raw_mode();
-    *UMASK_OF_CALLER.get_or_init(|| now)
-}
-
-/// Has `command` start with the umask of this process's caller, also where this process has cleared its own: what other programs
-/// write is not open to everybody.
-pub fn give_callers_umask(command: &mut Command) {
-    if let Some(mask) = UMASK_OF_CALLER.get() {
-        crate::process::give_umask(command, *mask);
-    }
-}
-
-/// The umask that this process began with, once it has been cleared.
-static UMASK_OF_CALLER: OnceLock<u32> = OnceLock::new();
-
 /// A user and a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ids {
@@ -595,66 +574,6 @@ pub struct Ids {
 /// The caller's effective user and group.
 pub fn caller() -> Ids {
     Ids { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
-}
-
-/// Raises the soft limit of open files to the hard one.
-pub fn raise_open_files() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-}
-
-/// The processors that this process may use.
-pub fn affinity() -> usize {
-    // EINVAL where the kernel counts more CPUs than the set can hold, which is 1024.
-    let counted = rustix::thread::sched_getaffinity(None).map(|set| set.count().max(1) as usize);
-    counted.unwrap_or_else(|_| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
-}
-
-/// Width of the terminal on standard error; none where there is no terminal.
-pub fn terminal_width() -> Option<usize> {
-    tty::width(std::io::stderr()).map(|columns| columns.max(20))
-}
-
-/// True where a process of this PID namespace has that number. EPERM means that it is another user's.
-pub fn process_lives(pid: i32) -> bool {
-    match rustix::process::Pid::from_raw(pid) {
-        Some(pid) => !matches!(rustix::process::test_kill_process(pid), Err(Errno::SRCH)),
-        None => false,
-    }
-}
-
-/// Asks a child to end. It has not been waited for, so its number is its own.
-pub fn terminate(child: &std::process::Child) {
-    if let Some(pid) = rustix::process::Pid::from_raw(child.id() as i32) {
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-    }
-}
-
-/// This machine's host name.
-pub fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
-/// The terminal on standard input does not show what is typed, until this is dropped.
-pub struct Silence(Termios);
-
-impl Silence {
-    /// # Errors
-    /// Standard input is no terminal.
-    pub fn new() -> Result<Silence> {
-        let before = termios::tcgetattr(std::io::stdin()).context(|| "read the settings of the terminal")?;
-        let mut modes = before.clone();
-        modes.local_modes.remove(LocalModes::ECHO);
-        termios::tcsetattr(std::io::stdin(), OptionalActions::Now, &modes).context(|| "set the terminal")?;
-        Ok(Silence(before))
-    }
-}
-
-impl Drop for Silence {
-    fn drop(&mut self) {
-        let _ = termios::tcsetattr(std::io::stdin(), OptionalActions::Now, &self.0);
-    }
 }
 
 fn stamps((seconds, nanoseconds): (i64, u32)) -> Timestamps {

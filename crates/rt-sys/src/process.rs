@@ -546,6 +546,58 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
     Some(Stat { pid, parent, dead: matches!(state, "Z" | "X" | "x"), start_time, ignored, terminal })
 }
 
+/// Clears the umask, so that files get the mode that is asked for. Returns the mask that the caller of this process had, also
+/// where it has been cleared before: what is made for him outside of `rt`'s own directories gets a mode by it.
+pub fn clear_umask() -> u32 {
+    let now = rustix::process::umask(rustix::fs::Mode::empty()).as_raw_mode();
+    *UMASK_OF_CALLER.get_or_init(|| now)
+}
+
+/// Has `command` start with the umask of this process's caller, also where this process has cleared its own: what other programs
+/// write is not open to everybody.
+pub fn give_callers_umask(command: &mut std::process::Command) {
+    if let Some(mask) = UMASK_OF_CALLER.get() {
+        give_umask(command, *mask);
+    }
+}
+
+/// The umask that this process began with, once it has been cleared.
+static UMASK_OF_CALLER: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
+
+/// Raises the soft limit of open files to the hard one.
+pub fn raise_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}
+
+/// The processors that this process may use.
+pub fn affinity() -> usize {
+    // EINVAL where the kernel counts more CPUs than the set can hold, which is 1024.
+    let counted = rustix::thread::sched_getaffinity(None).map(|set| set.count().max(1) as usize);
+    counted.unwrap_or_else(|_| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
+}
+
+/// True where a process of this PID namespace has that number. EPERM means that it is another user's.
+pub fn lives(pid: i32) -> bool {
+    match rustix::process::Pid::from_raw(pid) {
+        Some(pid) => !matches!(rustix::process::test_kill_process(pid), Err(rustix::io::Errno::SRCH)),
+        None => false,
+    }
+}
+
+/// Asks a child to end. It has not been waited for, so its number is its own.
+pub fn terminate(child: &std::process::Child) {
+    if let Some(pid) = rustix::process::Pid::from_raw(child.id() as i32) {
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    }
+}
+
+/// This machine's host name.
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
 /// Has `command` start with this umask in place of this process's.
 pub fn give_umask(command: &mut std::process::Command, mask: u32) {
     use std::os::unix::process::CommandExt;

@@ -7,7 +7,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{self, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
-use rustix::termios::{self, OptionalActions, Termios, Winsize};
+use rustix::termios::{self, LocalModes, OptionalActions, Termios, Winsize};
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::path::Path;
@@ -242,4 +242,29 @@ pub fn receive_fd_with<const MOST: usize>(socket: impl AsFd) -> Result<(OwnedFd,
         })
         .ok_or_else(|| err!("no descriptor came over the socket"))?;
     Ok((received, payload))
+}
+/// Width of the terminal on standard error; none where there is no terminal.
+pub fn width_on_stderr() -> Option<usize> {
+    width(std::io::stderr()).map(|columns| columns.max(20))
+}
+
+/// The terminal on standard input does not show what is typed, until this is dropped.
+pub struct Silence(Termios);
+
+impl Silence {
+    /// # Errors
+    /// Standard input is no terminal.
+    pub fn new() -> Result<Silence> {
+        let before = termios::tcgetattr(std::io::stdin()).context(|| "read the settings of the terminal")?;
+        let mut modes = before.clone();
+        modes.local_modes.remove(LocalModes::ECHO);
+        termios::tcsetattr(std::io::stdin(), OptionalActions::Now, &modes).context(|| "set the terminal")?;
+        Ok(Silence(before))
+    }
+}
+
+impl Drop for Silence {
+    fn drop(&mut self) {
+        let _ = termios::tcsetattr(std::io::stdin(), OptionalActions::Now, &self.0);
+    }
 }

@@ -238,9 +238,9 @@ pub(crate) fn build(
     if options.context == Context::Stdin && options.file.as_deref() == Some(Path::new("-")) {
         bail!("--file -: the context is read from there");
     }
-    disk::raise_open_files();
+    rt_sys::process::raise_open_files();
     mount::enter()?;
-    disk::clear_umask();
+    rt_sys::process::clear_umask();
     let place = Place::open()?;
     let session = place.session()?;
     let opened = context::open(&options.context, &fetcher(options, &session, interrupt))?;

@@ -7,7 +7,7 @@ use dockerfile::{Instruction, Kind, Mount};
 
 use super::{Builder, From, lock};
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::{disk, ns};
+use rt_sys::{ns, process};
 
 /// What a stage takes of others, as far as its file says it. What triggers of its base name is found when they run.
 #[derive(Default)]
@@ -46,7 +46,7 @@ struct Progress {
 pub(super) fn build(builder: &mut Builder, target: usize) -> Result<()> {
     let mut images = Vec::new();
     let plan = plan(builder, target, &mut images)?;
-    let workers = disk::affinity().min(plan.0.len());
+    let workers = process::affinity().min(plan.0.len());
     if workers < 2 || !plan.has_independent_stages() {
         return Ok(());
     }

@@ -17,7 +17,7 @@ use rt_cli::print;
 use rt_image_store::{PullPolicy, Transport};
 use rt_spec::emulation::{RootEmulation, parse_root_emulation};
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, disk, err, look};
+use rt_sys::{bail, err, look, process};
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -72,7 +72,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
             false => e,
         })?;
     if let Some(path) = flags.path(&IID_FILE) {
-        let mode = 0o666 & !disk::clear_umask();
+        let mode = 0o666 & !process::clear_umask();
         let file = File::options().write(true).create(true).truncate(true).mode(mode).open(&path);
         let written = file.and_then(|mut file| file.write_all(digest.as_str().as_bytes()));
         written.context(|| format!("write {}", path.display()))?;

@@ -149,7 +149,7 @@ fn finished(mut command: Command, interrupt: &Interrupt) -> Result<u8> {
         }
         if interrupt.signalled() && !told {
             told = true;
-            disk::terminate(&child);
+            rt_sys::process::terminate(&child);
         }
         std::thread::sleep(Duration::from_millis(10));
     };

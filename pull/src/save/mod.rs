@@ -316,7 +316,7 @@ fn save_watched(
     interrupt: &Interrupt,
 ) -> Result<Saved> {
     let bundle = SourceBundle::open(what)?;
-    disk::raise_open_files();
+    rt_sys::process::raise_open_files();
     write_bundle(&bundle, target, replace, style, Watch { interrupt, meter: &Meter::default() })
 }
 
@@ -329,7 +329,7 @@ pub(crate) fn write_bundle(
     watch: Watch,
 ) -> Result<Saved> {
     let old = target.replaceable(replace)?;
-    let mask = disk::clear_umask();
+    let mask = rt_sys::process::clear_umask();
     let draft = Draft::beside(&target.path)?;
     let tag = target.name.as_deref();
     let saved = style.show("save", watch.meter, || match target.format {
