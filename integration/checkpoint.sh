@@ -5,7 +5,6 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 . integration/check
-again=1
 rt=$(realpath "${1:-build/rt}")
 skip() {
 	echo "SKIP checkpoint: $1"
@@ -67,7 +66,9 @@ config["mounts"].insert(0, {"destination": "/proc", "type": "bind", "source": "/
 json.dump(config, open(f"{work}/hpc/config.json", "w"))
 P
 chown -R $uid "$work"/{out,home,images,init,hpc}
-become() { exec setpriv --reuid $uid --regid $uid --clear-groups env -i PATH="$work/home/bin:/usr/bin:/bin" HOME="$work/home" RT_CRIU="$criu" "$@"; }
+# State is where no run before has left a container of the same name.
+install -d -m 700 -o $uid -g $uid "$work/run"
+become() { exec setpriv --reuid $uid --regid $uid --clear-groups env -i PATH="$work/home/bin:/usr/bin:/bin" HOME="$work/home" XDG_RUNTIME_DIR="$work/run" RT_CRIU="$criu" "$@"; }
 user() { (become "$@"); }
 root() { env RT_CRIU="$criu" "$@"; }
 
@@ -313,6 +314,12 @@ check first/proc "descriptor 3 is /proc/meminfo, and the program is process 1" 1
 	status=$?
 	user "$rt" delete --force proc
 	(exit $status)'
+# What no descriptor shows is found when it is restored, before the program goes on: nothing of the host's /proc stays with it.
+for case in proc-cwd proc-passed; do
+	check first/$case "a restored process has a file or a directory of /proc" 1 goes_on first $case
+	check first/$case/ended "" 1 pgrep -u $uid cases
+	rm -rf "$work/images/$case"
+done
 check init/other "is none of the program's .rt exec has started it" 1 refused init other
 check init/semaphore "has a System V object ./proc/sysvipc/sem." 1 refused init semaphore
 check init/queue "a POSIX message queue" 1 refused init queue

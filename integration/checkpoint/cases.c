@@ -364,6 +364,28 @@ static void outside(void)
 	stay();
 }
 
+// A directory of /proc that no descriptor leads to: the working directory, and one that is on its way through a socket.
+static void proc_cwd(void)
+{
+	MUST(chdir("/proc/sys/kernel") == 0);
+	stay();
+}
+
+static void proc_passed(void)
+{
+	int ends[2], dir = open("/proc/sys", O_RDONLY | O_DIRECTORY);
+	char byte = 'x', space[CMSG_SPACE(sizeof dir)] = { 0 };
+	struct iovec data = { &byte, 1 };
+	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space };
+	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+	header->cmsg_level = SOL_SOCKET;
+	header->cmsg_type = SCM_RIGHTS;
+	header->cmsg_len = CMSG_LEN(sizeof dir);
+	memcpy(CMSG_DATA(header), &dir, sizeof dir);
+	MUST(dir >= 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0 && sendmsg(ends[0], &message, 0) == 1 && close(dir) == 0);
+	stay();
+}
+
 static void stopped(void)
 {
 	if (fork() == 0) {
@@ -382,7 +404,8 @@ static const struct {
 	{ "timers", timers }, { "memory-files", memory_files }, { "locks", locks }, { "watch", watch }, { "sockets", sockets },
 	{ "connection", connection }, { "count", count }, { "answers", answers }, { "filter", filter }, { "memfd-twice", memfd_twice }, { "unread-tick", unread_tick },
 	{ "removed-mapping", removed_mapping }, { "system-v", system_v }, { "semaphore", semaphore }, { "queue", queue }, { "uring", uring },
-	{ "outside", outside }, { "other", stay }, { "stopped", stopped },
+	{ "outside", outside }, { "other", stay }, { "stopped", stopped }, { "proc-cwd", proc_cwd },
+	{ "proc-passed", proc_passed },
 };
 
 int main(int count, char **words)
