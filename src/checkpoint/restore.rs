@@ -11,7 +11,7 @@ use super::image::{Image, Place};
 use super::manifest::{Kind, Manifest};
 use super::processes::{Status, threads};
 use super::{aside, criu_log, filters, memory_fs, requeue};
-use crate::container::{Checkpoint, Limits, Signalled};
+use crate::container::{Checkpoint, FixedIds, Limits, Signalled};
 use crate::store::Store;
 use rt_spec::Spec;
 use rt_sys::error::{Context, Error, Result};
@@ -261,9 +261,26 @@ fn check_thread(status: &Status, most: &Limits) -> Result<()> {
     if most.no_new_privs && status.last("NoNewPrivs")? != 1 {
         bail!("it lacks no_new_privs, which the config sets");
     }
+    if let Some(ids) = &most.ids {
+        check_ids(status, ids)?;
+    }
     match (status.filters()?, i32::try_from(most.filters.len())) {
         (has, Ok(wanted)) if has == wanted => Ok(()),
         (has, _) => bail!("it has {has} seccomp filters, and the config gives {}", most.filters.len()),
+    }
+}
+
+/// Compares all user and group ids of a thread, the saved ones and those for files among them.
+fn check_ids(status: &Status, ids: &FixedIds) -> Result<()> {
+    for (key, wanted) in [("Uid", ids.uid), ("Gid", ids.gid)] {
+        if let Some(other) = status.numbers(key)?.into_iter().find(|id| *id != wanted) {
+            bail!("its {key} is {other}, and the config's {wanted}");
+        }
+    }
+    let known = |group: &u32| ids.groups.as_ref().is_none_or(|known| known.contains(group));
+    match status.numbers("Groups")?.into_iter().find(|group| !known(group)) {
+        Some(group) => bail!("it is in group {group}, in which the config's user is not"),
+        None => Ok(()),
     }
 }
 

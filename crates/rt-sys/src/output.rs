@@ -4,9 +4,12 @@
 //! prints into files in memory, which are read when it has ended. clippy.toml refuses those functions.
 
 use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::process::{Pid, Signal};
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// Runs `command` with an empty standard input, and returns what it prints to standard output and standard error.
 ///
@@ -37,6 +40,43 @@ pub fn stdout_of(command: &mut Command, input: Option<&[u8]>) -> io::Result<(Exi
     Ok((status, all(&mut printed)?))
 }
 
+/// As [`of`], for a program that prints to standard error while it works. It is ended, and whatever it has started in its process
+/// group, where it prints nothing for the time `longest`, and where `goes_on` says no.
+///
+/// # Errors
+/// As of [`of`]; TimedOut and Interrupted for the two.
+pub fn of_talking(
+    command: &mut Command,
+    longest: Duration,
+    goes_on: impl Fn() -> bool,
+) -> io::Result<Output> {
+    let (mut printed, mut errors) = (file()?, file()?);
+    command.stdin(Stdio::null()).stdout(printed.try_clone()?).stderr(errors.try_clone()?);
+    let mut child = command.process_group(0).spawn()?;
+    let (mut last, mut size) = (Instant::now(), 0);
+    let mut pause = Duration::from_millis(1);
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        let now = errors.metadata()?.len();
+        if now != size {
+            (last, size) = (Instant::now(), now);
+        }
+        let is_silent = last.elapsed() > longest;
+        if is_silent || !goes_on() {
+            let group = Pid::from_child(&child);
+            let _ = rustix::process::kill_process_group(group, Signal::KILL);
+            child.wait()?;
+            let kind = if is_silent { io::ErrorKind::TimedOut } else { io::ErrorKind::Interrupted };
+            return Err(kind.into());
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(100));
+    };
+    Ok(Output { status, stdout: all(&mut printed)?, stderr: all(&mut errors)? })
+}
+
 fn file() -> io::Result<File> {
     Ok(memfd_create("output", MemfdFlags::CLOEXEC)?.into())
 }
@@ -65,5 +105,19 @@ mod tests {
         assert_eq!((status.success(), &printed[..]), (true, &b"word"[..]));
         let (status, printed) = stdout_of(&mut Command::new("true"), Some(&[b'x'; 1 << 20])).unwrap();
         assert_eq!((status.success(), &printed[..]), (true, &b""[..]));
+    }
+
+    #[test]
+    fn a_program_that_says_nothing_is_ended() {
+        let mut silent = Command::new("sh");
+        silent.args(["-c", "sleep 100 & echo begun >&2; wait"]);
+        let ended = of_talking(&mut silent, Duration::from_millis(50), || true).unwrap_err();
+        assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
+        let ended = of_talking(&mut silent, Duration::from_secs(100), || false).unwrap_err();
+        assert_eq!(ended.kind(), io::ErrorKind::Interrupted);
+        let mut talking = Command::new("sh");
+        talking.args(["-c", "for n in 1 2 3; do echo $n >&2; sleep 0.2; done; echo end"]);
+        let output = of_talking(&mut talking, Duration::from_secs(2), || true).unwrap();
+        assert_eq!((&output.stdout[..], &output.stderr[..]), (&b"end\n"[..], &b"1\n2\n3\n"[..]));
     }
 }
