@@ -307,12 +307,7 @@ fn keys_are_the_callers(ctx: &Ctx) {
         &format!("#!/bin/sh\necho \"$* $SSH_AUTH_SOCK\" >>{}\nexit 1\n", told.display()),
     );
     fs::set_permissions(ctx.path("programs/ssh"), fs::Permissions::from_mode(0o755)).unwrap();
-    let programs = format!(
-        "{}:{}:{}",
-        ctx.path("programs").display(),
-        ctx.rt_path().parent().unwrap().display(),
-        std::env::var("PATH").unwrap()
-    );
+    let programs = format!("{}:{}:/usr/bin:/bin", ctx.path("programs").display(), crate::images::path(ctx));
     let called = |cmd: Cmd, texts: &[&str]| {
         let _ = fs::remove_file(&told);
         refused(cmd.env("PATH", &programs), texts);
