@@ -1,5 +1,6 @@
 //! What `rt` writes beside the files of criu: rt.json says what the image is of, and that it is whole.
 
+use super::gpu::Gpus;
 use super::image::Image;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err, fd};
@@ -55,6 +56,9 @@ pub(super) struct Manifest {
     pub memory: Vec<PathBuf>,
     /// The container has a network of its own, whose connections were kept.
     pub own_network: bool,
+    /// What was on GPUs.
+    #[serde(default, skip_serializing_if = "Gpus::is_empty")]
+    pub gpus: Gpus,
 }
 
 impl Manifest {
@@ -71,6 +75,7 @@ impl Manifest {
             kinds: [Kind::Other; 3],
             memory: Vec::new(),
             own_network: false,
+            gpus: Gpus::default(),
         })
     }
 

@@ -53,7 +53,7 @@ pub(super) enum Network {
 }
 
 /// A descriptor of a process.
-struct Descriptor<'a> {
+pub(super) struct Descriptor<'a> {
     process: &'a Process,
     number: i32,
     /// What the link in procfs says.
@@ -63,12 +63,14 @@ struct Descriptor<'a> {
 }
 
 impl Descriptor<'_> {
-    fn refused(&self, what: &str, remedy: &str) -> Error {
+    /// The error that says what is in the way.
+    pub(super) fn refused(&self, what: &str, remedy: &str) -> Error {
         let error = err!("{}: descriptor {} is {what}", self.process.shown(), self.number);
         error.hint(remedy)
     }
 
-    fn text(&self) -> String {
+    /// What the link in procfs says.
+    pub(super) fn text(&self) -> String {
         self.target.display().to_string()
     }
 
@@ -92,7 +94,8 @@ impl Descriptor<'_> {
         })
     }
 
-    fn path(&self) -> PathBuf {
+    /// The link in procfs.
+    pub(super) fn path(&self) -> PathBuf {
         self.process.dir().join(format!("fd/{}", self.number))
     }
 }
@@ -150,7 +153,8 @@ fn has_ended(process: &Process) -> Result<bool> {
     Ok(Process::read(process.pid)?.is_none_or(|process| process.state == 'Z'))
 }
 
-fn descriptors_of(process: &Process) -> Result<Vec<Descriptor<'_>>> {
+/// All descriptors of a process.
+pub(super) fn descriptors_of(process: &Process) -> Result<Vec<Descriptor<'_>>> {
     let mut descriptors = Vec::new();
     let entries = match look::entries(process.dir().join("fd")) {
         // It is ending, and has none any more.

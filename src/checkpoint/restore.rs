@@ -6,7 +6,8 @@
 //! owner may have changed.
 
 use super::criu::{Criu, Opened};
-use super::dump::{self, DumpOptions};
+use super::dump::{self, DumpOptions, Programs};
+use super::gpu::Cuda;
 use super::image::{Image, Place};
 use super::manifest::{Kind, Manifest};
 use super::processes::{Status, threads};
@@ -30,6 +31,7 @@ struct Source {
     image: Image,
     manifest: Manifest,
     criu: Opened,
+    cuda: Option<Cuda>,
     /// Where criu writes its log, if not into the image.
     work: Option<OwnedFd>,
 }
@@ -51,8 +53,8 @@ pub(crate) struct Keep {
     pub dump: DumpOptions,
     /// How many seconds lie between two images; 0 makes none but when it is told to.
     pub every: u32,
-    /// It was found before this process may have entered a user namespace, where files of root are nobody's.
-    criu: Criu,
+    /// They were found before this process may have entered a user namespace, where files of root are nobody's.
+    programs: Programs,
 }
 
 impl Restore {
@@ -65,7 +67,7 @@ impl Restore {
         let manifest = Manifest::read(&image)?;
         manifest.check_machine()?;
         let work = work.map(|path| dump::open_work(path).map(|(_, dir)| dir)).transpose()?;
-        let source = Source { image, manifest, criu: Criu::find()?.open()?, work };
+        let source = Source { image, manifest, criu: Criu::find()?.open()?, cuda: Cuda::find()?, work };
         Ok(Restore { source: Some(source), ..Restore::default() })
     }
 
@@ -95,7 +97,7 @@ impl Restore {
         };
         let dump = DumpOptions { image: fd::absolute(last)?, ..DumpOptions::default() };
         // What keeps criu from working is said now, and not only at the signal.
-        Ok(Restore { keep: Some(Keep { dump, every, criu: Criu::find()? }), ..restore })
+        Ok(Restore { keep: Some(Keep { dump, every, programs: Programs::find()? }), ..restore })
     }
 }
 
@@ -111,6 +113,7 @@ impl Checkpoint for Restore {
     fn restore(&self, config: &Spec, most: &Limits, runtime: Option<BorrowedFd<'_>>) -> Result<i32> {
         let Some(source) = &self.source else { bail!("there is no image") };
         filters::check_image(&source.image, &most.filters)?;
+        source.manifest.gpus.map(Path::new("/"))?;
         memory_fs::restore(&source.manifest.memory, &memory_fs::of_config(config), &source.image)?;
         let log_in = source.work.as_ref().unwrap_or(&source.image.dir);
         criu_log::make(log_in, "restore.log")?;
@@ -122,6 +125,11 @@ impl Checkpoint for Restore {
     fn check(&self, most: &Limits) -> Result<()> {
         let Some(source) = &self.source else { bail!("there is no image") };
         check(source.manifest.program, most)
+    }
+
+    fn goes_on(&self, store: &Store, id: &str) -> Result<()> {
+        let Some(source) = &self.source else { return Ok(()) };
+        source.manifest.gpus.restore(store, id, source.cuda.as_ref())
     }
 
     fn begin(&self) {
@@ -275,7 +283,7 @@ impl Keep {
             _ => return Ok(Signalled::PassOn),
         };
         let options = DumpOptions { leave_running: !ends, ..self.dump.clone() };
-        let dumped = dump::dump(store, id, &options, Some(&self.criu));
+        let dumped = dump::dump(store, id, &options, Some(&self.programs));
         if !ends {
             signal::alarm(self.every);
         }
