@@ -22,19 +22,10 @@ server=
 trap 'umount /dev/fuse 2>/dev/null; [ -z "$server" ] || kill $server 2>/dev/null; rm -rf "$work"' EXIT
 chmod 755 "$work"
 
-# The criu of the root lies beside its loader and libraries, where the user can reach them.
 newest() { [ "$(printf '4.2\n%s\n' "$("$1" --version 2>/dev/null | sed -n 's/^Version: //p')" | sort -V | head -1)" = 4.2 ]; }
 criu=$(PATH=$PATH:/usr/sbin command -v criu)
 if [ -z "$criu" ] || ! newest "$criu"; then
-	root=$(integration/debian criu sid criu) || skip "no root of Debian sid"
-	loader=$(cd "$root" && ls lib64/ld-linux-x86-64.so.2 lib/ld-linux-aarch64.so.1 2>/dev/null | head -1)
-	libraries=$root/usr/lib/$(uname -m)-linux-gnu
-	mkdir -p "$work/criu/usr/sbin" "$work/criu/usr/lib/$(uname -m)-linux-gnu" "$work/criu/$(dirname "$loader")"
-	cp "$root/usr/sbin/criu" "$work/criu/usr/sbin/"
-	cp -L "$root/$loader" "$work/criu/$loader"
-	"$root/$loader" --library-path "$libraries" --list "$root/usr/sbin/criu" | sed -n 's/.* => \(.*\) (.*/\1/p' |
-		xargs cp -Lt "$work/criu/usr/lib/$(uname -m)-linux-gnu/"
-	criu=$work/criu/usr/sbin/criu
+	criu=$(integration/criu "$work/criu") || skip "no root of Debian sid"
 fi
 
 mkdir -p "$work"/{bin,out,home,images} "$work"/{init,hpc}/rootfs/{bin,out,proc,dev,sys,tmp}
