@@ -150,6 +150,32 @@ replaced() { # WHAT IT WAS
 check streams/null "" 7 replaced /dev/null
 check streams/file "standard stream 0 was a file, and is none now" 1 replaced "$work/home/file"
 
+# Clones of a program that goes on: each has its memory, what it had in /tmp, a host name and a log of its own.
+forked() { # SHAPE FLAGS...
+	local shape=$1 name flags=(--init) bundle=init status=0
+	[ "$shape" != first ] || flags=()
+	[ "$shape" != hpc ] || flags=() bundle=hpc
+	rm -f "$work"/out/*
+	user "$rt" run -d --name warm "${flags[@]}" "$work/$bundle" -- sh -c 'mine=/tmp/mine.$$; echo "from memory" >$mine; n=0
+		while [ ! -e /out/go ]; do n=$((n + 1)); echo $n >/out/ready; sleep 0.05; done
+		read name </proc/sys/kernel/hostname; echo "$name $(cat $mine)"' </dev/null 2>&1 | cat
+	for _ in $(seq 200); do [ -e "$work/out/ready" ] && break; sleep 0.05; done
+	user "$rt" fork warm one two three || status=1
+	user touch "$work/out/go"
+	for name in warm one two three; do
+		for _ in $(seq 100); do user "$rt" logs $name | grep -q memory && break; sleep 0.05; done
+		user "$rt" logs $name
+		user "$rt" delete --force $name || status=1
+	done
+	[ -z "$(ls -A /dev/shm/rt-fork-$uid)" ] || { ls -A /dev/shm/rt-fork-$uid; status=1; }
+	rm -f "$work"/out/*
+	return $status
+}
+clones="one from memory.two from memory.three from memory"
+for shape in init first hpc; do
+	check fork/$shape "$clones" 0 forked $shape
+done
+
 # run --checkpoint: ended by signals, and called again until the program has come to its end.
 grows() { # until the program, which was ended or is new, writes
 	local lines

@@ -207,6 +207,21 @@ killed() { # WHO: a call of rt that is killed when it has parted the program fro
 	as "$who" "$rt" resume gpu-killed
 	finished "$who" killed
 }
+forked() { # WHO: the program in two more containers, which count on by themselves
+	local who=$1 name numbers status=0
+	counts "$who" warm --pid private --init && as "$who" "$rt" fork gpu-warm gpu-one gpu-two || status=1
+	finished "$who" warm || status=1
+	for name in one two; do
+		for _ in $(seq 100); do
+			numbers=$(as "$who" "$rt" logs gpu-$name)
+			[ "${numbers##*$'\n'}" != $LAST ] || break
+			sleep 0.1
+		done
+		cmp <(seq "${numbers%%$'\n'*}" $LAST) <(echo "$numbers") || status=1
+		as "$who" "$rt" delete --force gpu-$name || status=1
+	done
+	return $status
+}
 again() { # WHO IMAGE: as in a batch script that is told to end, twice
 	local who=$1 n runs
 	rm -rf "$work/$who"/{again,numbers,errors}
@@ -274,6 +289,7 @@ for who in $callers; do
 		check "$who/checkpoint/init" "all numbers$" 0 kept $who init --pid private --init
 		check "$who/checkpoint/first" "all numbers$" 0 kept $who first
 		check "$who/checkpoint/killed" "left: (locked|checkpointed).*all numbers$" 0 killed $who
+		check "$who/checkpoint/fork" "all numbers" 0 forked $who
 		check "$who/checkpoint/again" "exit code 75.exit code 75.exit code 0.all numbers" 0 again $who "$plain"
 		# As in a batch job: an image that is one file, with the profile hpc.
 		if [ -z "$node" ] && [ -r /dev/fuse ] && [ -w /dev/fuse ]; then

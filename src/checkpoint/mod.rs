@@ -9,6 +9,7 @@ mod criu;
 mod criu_log;
 mod dump;
 mod filters;
+mod fork;
 mod gpu;
 mod image;
 mod manifest;
@@ -21,5 +22,6 @@ mod restore;
 
 pub(crate) use criu::Criu;
 pub(crate) use dump::{DumpOptions, dump, resume};
+pub(crate) use fork::{ForkOptions, fork};
 pub(crate) use gpu::Cuda;
 pub(crate) use restore::Restore;

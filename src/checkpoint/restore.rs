@@ -12,7 +12,7 @@ use super::image::{Image, Place};
 use super::manifest::{Kind, Manifest};
 use super::processes::{Status, threads};
 use super::{aside, criu_log, filters, memory_fs, requeue};
-use crate::container::{Checkpoint, Limits, Signalled};
+use crate::container::{Checkpoint, Choice, CreateOptions, Limits, Signalled};
 use crate::store::Store;
 use rt_spec::Spec;
 use rt_sys::error::{Context, Error, Result};
@@ -63,7 +63,8 @@ impl Restore {
         Self::of(Image::open(path)?, work)
     }
 
-    fn of(image: Image, work: Option<&Path>) -> Result<Restore> {
+    /// The same of an image that is open.
+    pub(super) fn of(image: Image, work: Option<&Path>) -> Result<Restore> {
         let manifest = Manifest::read(&image)?;
         manifest.check_machine()?;
         let work = work.map(|path| dump::open_work(path).map(|(_, dir)| dir)).transpose()?;
@@ -71,9 +72,14 @@ impl Restore {
         Ok(Restore { source: Some(source), ..Restore::default() })
     }
 
-    /// True where the program was the first process of its PID namespace, and will be.
-    pub(crate) fn is_of_first(&self) -> bool {
-        self.makes_first()
+    /// Has a container get the processes of the image, where they have their numbers.
+    pub(crate) fn make_in(self, options: &mut CreateOptions) {
+        if !self.makes_first() {
+            // criu makes processes by their numbers, which are free in a PID namespace of their own only.
+            options.overrides.namespaces.pid = Some(Choice::Private);
+            options.overrides.init = Some(true);
+        }
+        options.checkpoint = Some(Box::new(self));
     }
 
     /// The image `DIR/last` where there is one, and images in its place when the foreground is told to.
@@ -225,7 +231,7 @@ fn has_place(stream: BorrowedFd<'_>) -> Result<bool> {
     }
 }
 
-fn open_null() -> Result<OwnedFd> {
+pub(super) fn open_null() -> Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
     rustix::fs::open("/dev/null", flags, Mode::empty()).context(|| "open /dev/null")
 }

@@ -571,6 +571,21 @@ No process goes on that has more capabilities than the config gives, or lacks it
         run: restore::run,
         ..ONE_ID
     },
+    Command {
+        name: "fork",
+        summary: "make new containers with processes like those of one that runs",
+        usage: &["ID NEW..."],
+        operands: 2..=4096,
+        flags: &[&TCP_CLOSE, &USER_MAP],
+        about: "\
+The program is written to memory once, goes on, and is restored in each new container, as by rt checkpoint and rt restore. These
+are made from the config of the first one, hooks included, and are detached. Each has its name as host name, by which its program
+knows which it is, a PID namespace, and what the first one had in memory file systems. What it prints is in its log (rt logs); its
+standard input is empty.",
+        examples: &[("four workers that have their modules loaded", "rt fork warm w1 w2 w3 w4")],
+        run: fork::run,
+        ..ONE_ID
+    },
     Command { name: "resume", summary: "continue a paused container", run: resume::run, ..ONE_ID },
     Command {
         name: "spec",

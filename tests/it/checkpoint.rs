@@ -14,7 +14,7 @@ tests! {
         without_criu, what_one_id_cannot_have, states_that_have_no_image, images_that_are_none, images_of_others,
         images_of_other_machines, run_says_it_at_the_start, an_image_replaces_images_alone, places_of_others,
         loaders_of_others, gpus_are_given_back, gpus_without_cuda_checkpoint, gpus_that_cannot_be_kept,
-        gpus_of_a_killed_checkpoint, gpus_that_are_not_here,
+        gpus_of_a_killed_checkpoint, gpus_that_are_not_here, forks_that_fail,
     }
     ROOT { mounts_below_an_old_draft_stay }
 }
@@ -418,4 +418,22 @@ fn gpus_that_are_not_here(ctx: &Ctx) {
     restore(ctx, &image)
         .env("RT_CRIU", some_criu(ctx))
         .fails(&["had 1 GPUs", "none is left here for one: Stand-in"]);
+}
+
+fn forks_that_fail(ctx: &Ctx) {
+    let container = started(ctx);
+    let fork = |names: &[&str]| {
+        rt(ctx, &["fork", &container.id]).args(names).env("RT_CRIU", some_criu(ctx))
+    };
+    let id = container.id.as_str();
+    fork(&[]).fails(&["fork"]);
+    fork(&["new", "new"]).fails(&["new: it is to be made twice"]);
+    fork(&["new", id]).fails(&[id, "exists"]);
+    fork(&["../new"]).fails(&["../new"]);
+    fork(&["new"]).env("RT_CRIU", no_criu(ctx)).fails(&["no-criu: no such program"]);
+    // A criu that restores nothing.
+    let failed = fork(&["first", "second"]).fails(&["first: criu failed"]);
+    assert_eq!(failed.stderr.lines().count(), 1, "{failed:?}");
+    assert_eq!(container.status(), "running");
+    ctx.rt(["state", "first"]).fails(&["does not exist"]);
 }
