@@ -164,14 +164,14 @@ forked() { # SHAPE FLAGS...
 	user touch "$work/out/go"
 	for name in warm one two three; do
 		for _ in $(seq 100); do user "$rt" logs $name | grep -q memory && break; sleep 0.05; done
-		user "$rt" logs $name
+		user "$rt" logs $name | tr '\n' ,
 		user "$rt" delete --force $name || status=1
 	done
 	[ -z "$(ls -A /dev/shm/rt-fork-$uid)" ] || { ls -A /dev/shm/rt-fork-$uid; status=1; }
 	rm -f "$work"/out/*
 	return $status
 }
-clones="one from memory.two from memory.three from memory"
+clones="one from memory,two from memory,three from memory,"
 for shape in init first hpc; do
 	check fork/$shape "$clones" 0 forked $shape
 done

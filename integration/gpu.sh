@@ -286,9 +286,9 @@ for who in $callers; do
 		as "$who" mkdir "$work/$who/kept"
 		sed 's|"env": \[|&"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=all",|; s|"terminal": true|"terminal": false|' \
 			"$plain/config.json" | as "$who" tee "$work/$who/kept/config.json" >/dev/null
-		check "$who/checkpoint/init" "all numbers$" 0 kept $who init --pid private --init
-		check "$who/checkpoint/first" "all numbers$" 0 kept $who first
-		check "$who/checkpoint/killed" "left: (locked|checkpointed).*all numbers$" 0 killed $who
+		check "$who/checkpoint/init" "all numbers" 0 kept $who init --pid private --init
+		check "$who/checkpoint/first" "all numbers" 0 kept $who first
+		check "$who/checkpoint/killed" "left: (locked|checkpointed).*all numbers" 0 killed $who
 		check "$who/checkpoint/fork" "all numbers" 0 forked $who
 		check "$who/checkpoint/again" "exit code 75.exit code 75.exit code 0.all numbers" 0 again $who "$plain"
 		# As in a batch job: an image that is one file, with the profile hpc.

@@ -219,6 +219,7 @@ fn seal(
     let manifest = Manifest {
         streams: found.streams.to_vec(),
         kinds: found.kinds,
+        modes: found.modes,
         memory,
         own_network: subject.network() == Network::Own,
         gpus: parted.gpus.clone(),

@@ -52,6 +52,9 @@ pub(super) struct Manifest {
     /// What kinds of files they were.
     #[serde(default)]
     pub kinds: [Kind; 3],
+    /// Their permissions.
+    #[serde(default)]
+    pub modes: [u32; 3],
     /// Where file systems in memory are. The content of the Nth is in the directory `memory-N`.
     pub memory: Vec<PathBuf>,
     /// The container has a network of its own, whose connections were kept.
@@ -73,6 +76,7 @@ impl Manifest {
             highest,
             streams: Vec::new(),
             kinds: [Kind::Other; 3],
+            modes: [0; 3],
             memory: Vec::new(),
             own_network: false,
             gpus: Gpus::default(),

@@ -35,6 +35,8 @@ pub(super) struct Found {
     pub streams: [String; 3],
     /// What kinds of files they are.
     pub kinds: [Kind; 3],
+    /// Their permissions.
+    pub modes: [u32; 3],
     /// Files of the caller that the container does not show, by the name that criu is told when it dumps.
     pub external: BTreeSet<String>,
     /// A socket of datagrams leads to a program outside, such as syslog's, and is connected again by its name.
@@ -85,13 +87,14 @@ impl Descriptor<'_> {
         text.strip_prefix(kind)?.strip_prefix(":[")?.strip_suffix(']')?.parse().ok()
     }
 
-    fn kind(&self) -> Result<Kind> {
+    fn kind(&self) -> Result<(Kind, u32)> {
         let stat = fs::stat(self.path()).context(|| format!("look at {}", self.text()))?;
-        Ok(match FileType::from_raw_mode(stat.st_mode) {
+        let kind = match FileType::from_raw_mode(stat.st_mode) {
             FileType::CharacterDevice if stat.st_rdev == fs::makedev(1, 3) => Kind::Null,
             FileType::RegularFile => Kind::File,
             _ => Kind::Other,
-        })
+        };
+        Ok((kind, stat.st_mode & 0o777))
     }
 
     /// The link in procfs.
@@ -120,7 +123,7 @@ pub(super) fn check(tree: &Tree, network: Network, filters: usize) -> Result<Fou
     for descriptor in descriptors.iter().filter(|d| d.process.pid == tree.program().pid && d.number <= 2) {
         let number = descriptor.number.unsigned_abs() as usize;
         found.streams[number] = stream_name(descriptor, &mounts, &pipes)?;
-        found.kinds[number] = descriptor.kind()?;
+        (found.kinds[number], found.modes[number]) = descriptor.kind()?;
     }
     check_external(&descriptors, &mounts, &mut found)?;
     check_sockets(&descriptors, tree, network, &mut found)?;

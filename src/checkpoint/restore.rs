@@ -199,6 +199,9 @@ impl Source {
                     }
                     _ => rustix::io::fcntl_dupfd_cloexec(stream, 3).context(|| "copy a standard stream")?,
                 };
+                if self.manifest.kinds[n] == Kind::File {
+                    give_mode(&copy, self.manifest.modes[n])?;
+                }
                 streams.push((copy, name));
             }
         }
@@ -228,6 +231,18 @@ fn has_place(stream: BorrowedFd<'_>) -> Result<bool> {
         Ok(_) => Ok(true),
         Err(Errno::SPIPE) => Ok(false),
         Err(e) => Err(e).context(|| "look at a standard stream"),
+    }
+}
+
+/// Gives a file, which takes another's place, the permissions of that one: criu refuses it otherwise.
+fn give_mode(stream: &OwnedFd, mode: u32) -> Result<()> {
+    if mode == 0 || fd::stat(stream)?.st_mode & 0o777 == mode {
+        return Ok(());
+    }
+    match rustix::fs::fchmod(stream, Mode::from_raw_mode(mode & 0o777)) {
+        // It is another user's, and criu will say what is wrong with it.
+        Err(Errno::PERM) => Ok(()),
+        changed => changed.context(|| "give a standard stream the permissions that it had"),
     }
 }
 

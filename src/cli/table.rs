@@ -526,7 +526,8 @@ with --regex it is skipped. --force kills it first.",
         ],
         about: "\
 criu(8) of the host does it, 4.2 or later: the first in PATH, or that of RT_CRIU or checkpoint.criu in config.toml. It needs
-no root. What cannot be kept is said with the process and what of it is in the way, and the program goes on.
+no root. GPUs of NVIDIA take NVIDIA's cuda-checkpoint, which is found in the same way (RT_CUDA_CHECKPOINT, checkpoint.cuda). What
+cannot be kept is said with the process and what of it is in the way, and the program goes on.
 
 The image is a directory for its owner alone: it holds what the program has in memory, keys too. It is put on the disk, and an
 older one at its place goes only then; anything else there is no place for one. The container is ended and removed afterwards, unless --leave-running is given.",

@@ -422,9 +422,7 @@ fn gpus_that_are_not_here(ctx: &Ctx) {
 
 fn forks_that_fail(ctx: &Ctx) {
     let container = started(ctx);
-    let fork = |names: &[&str]| {
-        rt(ctx, &["fork", &container.id]).args(names).env("RT_CRIU", some_criu(ctx))
-    };
+    let fork = |names: &[&str]| rt(ctx, &["fork", &container.id]).args(names).env("RT_CRIU", some_criu(ctx));
     let id = container.id.as_str();
     fork(&[]).fails(&["fork"]);
     fork(&["new", "new"]).fails(&["new: it is to be made twice"]);
