@@ -22,19 +22,10 @@ server=
 trap 'umount /dev/fuse 2>/dev/null; [ -z "$server" ] || kill $server 2>/dev/null; rm -rf "$work"' EXIT
 chmod 755 "$work"
 
-# The criu of the root lies beside its loader and libraries, where the user can reach them.
 newest() { [ "$(printf '4.2\n%s\n' "$("$1" --version 2>/dev/null | sed -n 's/^Version: //p')" | sort -V | head -1)" = 4.2 ]; }
 criu=$(PATH=$PATH:/usr/sbin command -v criu)
 if [ -z "$criu" ] || ! newest "$criu"; then
-	root=$(integration/debian criu sid criu) || skip "no root of Debian sid"
-	loader=$(cd "$root" && ls lib64/ld-linux-x86-64.so.2 lib/ld-linux-aarch64.so.1 2>/dev/null | head -1)
-	libraries=$root/usr/lib/$(uname -m)-linux-gnu
-	mkdir -p "$work/criu/usr/sbin" "$work/criu/usr/lib/$(uname -m)-linux-gnu" "$work/criu/$(dirname "$loader")"
-	cp "$root/usr/sbin/criu" "$work/criu/usr/sbin/"
-	cp -L "$root/$loader" "$work/criu/$loader"
-	"$root/$loader" --library-path "$libraries" --list "$root/usr/sbin/criu" | sed -n 's/.* => \(.*\) (.*/\1/p' |
-		xargs cp -Lt "$work/criu/usr/lib/$(uname -m)-linux-gnu/"
-	criu=$work/criu/usr/sbin/criu
+	criu=$(integration/criu "$work/criu") || skip "no root of Debian sid"
 fi
 
 mkdir -p "$work"/{bin,out,home,images} "$work"/{init,hpc}/rootfs/{bin,out,proc,dev,sys,tmp}
@@ -158,6 +149,32 @@ replaced() { # WHAT IT WAS
 }
 check streams/null "" 7 replaced /dev/null
 check streams/file "standard stream 0 was a file, and is none now" 1 replaced "$work/home/file"
+
+# Clones of a program that goes on: each has its memory, what it had in /tmp, a host name and a log of its own.
+forked() { # SHAPE FLAGS...
+	local shape=$1 name flags=(--init) bundle=init status=0
+	[ "$shape" != first ] || flags=()
+	[ "$shape" != hpc ] || flags=() bundle=hpc
+	rm -f "$work"/out/*
+	user "$rt" run -d --name warm "${flags[@]}" "$work/$bundle" -- sh -c 'mine=/tmp/mine.$$; echo "from memory" >$mine; n=0
+		while [ ! -e /out/go ]; do n=$((n + 1)); echo $n >/out/ready; sleep 0.05; done
+		read name </proc/sys/kernel/hostname; echo "$name $(cat $mine)"' </dev/null 2>&1 | cat
+	for _ in $(seq 200); do [ -e "$work/out/ready" ] && break; sleep 0.05; done
+	user "$rt" fork warm one two three || status=1
+	user touch "$work/out/go"
+	for name in warm one two three; do
+		for _ in $(seq 100); do user "$rt" logs $name | grep -q memory && break; sleep 0.05; done
+		user "$rt" logs $name | tr '\n' ,
+		user "$rt" delete --force $name || status=1
+	done
+	[ -z "$(ls -A /dev/shm/rt-fork-$uid)" ] || { ls -A /dev/shm/rt-fork-$uid; status=1; }
+	rm -f "$work"/out/*
+	return $status
+}
+clones="one from memory,two from memory,three from memory,"
+for shape in init first hpc; do
+	check fork/$shape "$clones" 0 forked $shape
+done
 
 # run --checkpoint: ended by signals, and called again until the program has come to its end.
 grows() { # until the program, which was ended or is new, writes

@@ -85,7 +85,7 @@ impl Criu {
         let named = config.paths(&rt_config::CRIU).pop();
         let path = match named {
             Some(path) => path,
-            None => in_path()?.ok_or_else(|| err!("criu is not in PATH").hint(REMEDY))?,
+            None => in_path("criu")?.ok_or_else(|| err!("criu is not in PATH").hint(REMEDY))?,
         };
         Self::at(path)
     }
@@ -287,11 +287,12 @@ fn take_capabilities() -> Result<()> {
     Ok(())
 }
 
-fn in_path() -> Result<Option<PathBuf>> {
+/// The first program `name` in PATH.
+pub(super) fn in_path(name: &str) -> Result<Option<PathBuf>> {
     let path = caller::path("PATH").unwrap_or_default();
-    // Debian has it in /usr/sbin, which is in no user's PATH.
+    // Debian has criu in /usr/sbin, which is in no user's PATH.
     let dirs = std::env::split_paths(&path).chain(["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from));
-    for candidate in dirs.filter(|dir| dir.is_absolute()).map(|dir| dir.join("criu")) {
+    for candidate in dirs.filter(|dir| dir.is_absolute()).map(|dir| dir.join(name)) {
         match fs::access(&candidate, fs::Access::EXEC_OK) {
             Ok(()) => return Ok(Some(candidate)),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => {}

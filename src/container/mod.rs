@@ -42,7 +42,7 @@ pub(crate) use handover::Handover;
 pub(crate) use images::{ImageMounts, Way, mount_for as mount_image};
 pub(crate) use init::undumpable;
 pub(crate) use lifecycle::{
-    Deletion, Receiver, delete, end_dumped, kill, note_stopped, pause, resume, start,
+    Deletion, Receiver, delete, end_dumped, kill, note_parted, note_stopped, pause, resume, start,
 };
 pub(crate) use not_executable::loader_of;
 pub(crate) use pid1::main as init_main;
@@ -404,6 +404,9 @@ pub(crate) trait Checkpoint: std::fmt::Debug {
     fn restore(&self, config: &Spec, most: &Limits, runtime: Option<BorrowedFd<'_>>) -> Result<i32>;
     /// Compares all processes of this one's /proc with what the config gives.
     fn check(&self, most: &Limits) -> Result<()>;
+
+    /// Called in the runtime when the program goes on, or is about to: it gets back what no memory holds.
+    fn goes_on(&self, store: &Store, id: &str) -> Result<()>;
 
     /// Called when the program runs, in the foreground, which has blocked all signals.
     fn begin(&self);

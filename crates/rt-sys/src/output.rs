@@ -3,12 +3,15 @@
 //! [`Command::output`] and [`std::process::Child::wait_with_output`] panic where a read of their pipes fails. Here the program
 //! prints into files in memory, which are read when it has ended. clippy.toml refuses those functions.
 
+use crate::process;
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::process::{Pid, Signal};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// Runs `command` with an empty standard input, and returns what it prints to standard output and standard error.
@@ -20,6 +23,32 @@ pub fn of(command: &mut Command) -> io::Result<Output> {
     command.stderr(errors.try_clone()?);
     let (status, stdout) = stdout_of(command, None)?;
     Ok(Output { status, stdout, stderr: all(&mut errors)? })
+}
+
+/// The same of a program that is killed where it takes longer than `limit`.
+///
+/// # Errors
+/// ETIMEDOUT where it was; and as [`of`].
+pub fn of_within(command: &mut Command, limit: Duration) -> io::Result<Output> {
+    let (mut printed, mut errors) = (file()?, file()?);
+    command.stdin(Stdio::null()).stdout(printed.try_clone()?).stderr(errors.try_clone()?);
+    let mut child = command.spawn()?;
+    let ended = wait_within(&child, limit);
+    if !matches!(ended, Ok(true)) {
+        child.kill()?;
+    }
+    let status = child.wait()?;
+    match ended? {
+        true => Ok(Output { status, stdout: all(&mut printed)?, stderr: all(&mut errors)? }),
+        false => Err(Errno::TIMEDOUT.into()),
+    }
+}
+
+fn wait_within(child: &Child, limit: Duration) -> io::Result<bool> {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
+    let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+    let ended = process::poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(limit));
+    ended.map(|count| count > 0).map_err(io::Error::other)
 }
 
 /// Runs `command`, and returns what it prints to standard output. Its standard input is `input`, which it
@@ -97,6 +126,15 @@ mod tests {
         let output = of(Command::new("sh").args(["-c", "echo out; echo err >&2; exit 3"])).unwrap();
         assert_eq!((&output.stdout[..], &output.stderr[..]), (&b"out\n"[..], &b"err\n"[..]));
         assert_eq!(output.status.code(), Some(3));
+    }
+
+    #[test]
+    fn a_program_that_takes_too_long_is_killed() {
+        let limit = Duration::from_millis(50);
+        let error = of_within(Command::new("sleep").arg("1000"), limit).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ETIMEDOUT));
+        let output = of_within(Command::new("echo").arg("x"), Duration::from_secs(60)).unwrap();
+        assert_eq!(output.stdout, b"x\n");
     }
 
     #[test]
