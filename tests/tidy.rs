@@ -267,7 +267,7 @@ fn unsafe_code_is_where_it_belongs() {
 
 /// Who reads the environment, and whose word it is there. `caller` reads what somebody has said who may: where Slurm calls
 /// `rt` with an image's variables among its own, those are left out. docs/design/trust.md has what each variable decides.
-const READERS: [(&str, &str); 17] = [
+const READERS: [(&str, &str); 18] = [
     ("crates/oci-registry/src/http/proxy.rs", "proxies: the caller's"),
     ("crates/oci-registry/src/http/trust.rs", "certificates: the caller's"),
     ("crates/rt-spec/src/environment.rs", "what a container inherits: it decides nothing here"),
@@ -283,6 +283,7 @@ const READERS: [(&str, &str); 17] = [
     ("src/cli/mount.rs", "SHELL: the caller's"),
     ("src/cli/slurm/task.rs", "slurmstepd's own, passed on"),
     ("src/container/exec.rs", "TERM: the caller's"),
+    ("src/container/plan/session.rs", "the caller's: sockets and credentials of the session"),
     ("src/container/protect.rs", "passed on to the copy of this program"),
     ("src/doctor/images.rs", "shown"),
 ];
