@@ -530,6 +530,43 @@ fn none(wrong: Vec<String>) {
 }
 
 #[test]
+fn a_check_of_a_script_can_fail() {
+    let script = r#". integration/tap
+        check good 0 '^a$' echo a
+        check expression 0 '^b$' echo a
+        check status 1 '^a$' echo a
+        check swapped '^a$' 0 echo a
+        check fails fails '' true
+        skip needs "a machine"
+        include child bash -c '. integration/tap; check x 0 "" true; skip y "why"; done_testing'
+        include no-end bash -c '. integration/tap; check x 0 "" true; exit 0'
+        include none bash -c '. integration/tap; done_testing'
+        include other bash -c '. integration/tap; skip_all "only root"'
+        done_testing"#;
+    let out = Command::new("bash").args(["-c", script]).output().unwrap();
+    let text = String::from_utf8(out.stdout).unwrap();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    let expected = [
+        "ok 1 - good",
+        "not ok 2 - expression",
+        "not ok 3 - status",
+        "not ok 4 - swapped",
+        "not ok 5 - fails",
+        "ok 6 - needs # SKIP a machine",
+        "ok 7 - child/x",
+        "ok 8 - child/y # SKIP why",
+        "ok 9 - no-end/x",
+        "not ok 10 - no-end",
+        "1..0",
+        "not ok 11 - none",
+        "ok 12 - other # SKIP only root",
+        "1..12",
+    ];
+    assert_eq!(lines, expected);
+    assert_eq!(out.status.code(), Some(1));
+}
+
+#[test]
 fn the_readers_of_this_file_work() {
     let used = |text: &str, depth| modules_used(&code(text), depth);
     assert_eq!(used("use crate::{\n    a,\n    b::{c, d},\n    e\n};", 2), ["a", "b", "e"]);
