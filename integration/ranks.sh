@@ -164,7 +164,7 @@ for mpi in openmpi mpich; do
 		left=$(nothing_left)
 		if ! grep -qxE "$expected" <<<"$got" || [ -n "$left" ]; then
 			wrong=$((wrong + 1))
-			echo "     $mpi loop $loop of seed $seed: $how after 0.$after s: code $got; $left"
+			note "$mpi loop $loop of seed $seed: $how after 0.$after s: code $got; $left"
 		fi
 	done
 	check "$mpi/$loops-runs-with-kills" 0 "^0 wrong" echo "$wrong wrong"
