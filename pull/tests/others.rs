@@ -371,6 +371,50 @@ fn links_of_others_lead_to_no_configuration() {
     assert!(login().0);
 }
 
+/// What another user's HOME leads to is no cache: a file of the caller's there passes for a blob by its name.
+#[test]
+fn links_of_others_lead_to_no_cache() {
+    let place = Place::new("others-cache");
+    if !can_give(&place) {
+        return;
+    }
+    let image = image_of(1, 1000);
+    image.layout(&place.join("layout"));
+    let (home, tree) = (place.join("home"), place.join("tree"));
+    fs::create_dir(&home).unwrap();
+    fs::create_dir(&tree).unwrap();
+    let link = home.join(".cache");
+    symlink(&tree, &link).unwrap();
+    let pull = || {
+        let mut command = place.command();
+        let output = command
+            .env_remove("RT_CACHE")
+            .args(["pull", "-q", "--force", "oci:layout:t", "b"])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        fs::read(place.join("b/rootfs/f")).unwrap()[0]
+    };
+    assert_eq!(pull(), 1);
+    let wrong = image_of(2, 1000);
+    let name = layer_of(&image).1;
+    let blob = tree.join("rt").join(name.strip_prefix("cache").unwrap());
+    let poison = || {
+        fs::create_dir_all(blob.parent().unwrap()).unwrap();
+        fs::write(&blob, layer_of(&wrong).0).unwrap();
+    };
+    for (of_home, of_link) in [(0, OTHER), (OTHER, OTHER)] {
+        lchown(&home, Some(of_home), None).unwrap();
+        lchown(&link, Some(of_link), None).unwrap();
+        poison();
+        assert_eq!(pull(), 1, "home of {of_home}");
+    }
+    fs::remove_dir_all(&tree).unwrap();
+    fs::create_dir(&tree).unwrap();
+    pull();
+    assert_eq!(fs::read_dir(&tree).unwrap().count(), 0, "a cache is made where another user's HOME leads");
+}
+
 #[test]
 fn a_cache_is_no_link_of_others() {
     let place = Place::new("cache-link");

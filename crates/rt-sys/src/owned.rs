@@ -80,6 +80,9 @@ impl Owned {
     /// # Errors
     /// The kernel does not say.
     pub fn strangers_can_write(&self, file: impl AsFd) -> Result<bool> {
+        if self.stat.st_mode & 0o022 == 0 && !self.is_on_nfs {
+            return Ok(false);
+        }
         let (uid, gid) = (caller::uid(), rustix::process::getegid().as_raw());
         self.others_can_write(file, self.stat.st_gid == gid && gid == uid && uid != 0)
     }
