@@ -379,7 +379,8 @@ fn links_of_others_lead_to_no_cache() {
         return;
     }
     let image = image_of(1, 1000);
-    image.layout(&place.join("layout"));
+    let name = layer_of(&image).1;
+    let server = Server::start(image, Fault::None);
     let (home, tree) = (place.join("home"), place.join("tree"));
     fs::create_dir(&home).unwrap();
     fs::create_dir(&tree).unwrap();
@@ -389,7 +390,7 @@ fn links_of_others_lead_to_no_cache() {
         let mut command = place.command();
         let output = command
             .env_remove("RT_CACHE")
-            .args(["pull", "-q", "--force", "oci:layout:t", "b"])
+            .args(["pull", "-q", "--force", "--plain-http", &server.name(), "b"])
             .output()
             .unwrap();
         assert!(output.status.success(), "{output:?}");
@@ -397,7 +398,6 @@ fn links_of_others_lead_to_no_cache() {
     };
     assert_eq!(pull(), 1);
     let wrong = image_of(2, 1000);
-    let name = layer_of(&image).1;
     let blob = tree.join("rt").join(name.strip_prefix("cache").unwrap());
     let poison = || {
         fs::create_dir_all(blob.parent().unwrap()).unwrap();
