@@ -245,6 +245,10 @@ only below directories and links of root's or the caller's.",
 beside rt.",
     },
     Item {
+        name: "SSH_AUTH_SOCK, XAUTHORITY, KRB5CCNAME, WAYLAND_DISPLAY, DISPLAY",
+        text: "Sockets and credentials of the caller's session, which rt run --home mounts, as said above.",
+    },
+    Item {
         name: "LISTEN_FDS, LISTEN_PID",
         text: "If LISTEN_PID is the process id of rt, so many sockets are passed to the container's program,
 as sd_listen_fds(3) describes.",
