@@ -20,7 +20,7 @@ tests! {
         names_in_the_configured_registry, directories_above_are_exchanged,
     }
     USER {
-        stores_of_each_user, bundles_of_a_team, marks_of_somebody_else, a_mark_below_a_mount_of_somebodys, words_with_an_acl,
+        stores_of_each_user, stores_behind_links_of_others, bundles_of_a_team, marks_of_somebody_else, a_mark_below_a_mount_of_somebodys, words_with_an_acl,
     }
 }
 
@@ -541,6 +541,34 @@ fn directories_above_are_exchanged(ctx: &Ctx) {
         fs::rename(&own, &others).unwrap();
         fs::rename(&aside, &own).unwrap();
     }
+}
+
+/// The store of the caller's data directory is not where another user's link leads.
+fn stores_behind_links_of_others(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("only root gives files to others");
+    }
+    const OTHER: u32 = 12345;
+    rt(ctx, &["pull", "--store", "-q", &image(ctx)]).ok();
+    name(ctx, "example.org/x:1");
+    let (share, home) = (ctx.mkdir("share"), ctx.mkdir("home"));
+    ctx.mkdir("share/rt");
+    fs::rename(ctx.path("images"), share.join("rt/images")).unwrap();
+    ctx.mkdir("home/.local");
+    let link = home.join(".local/share");
+    symlink(&share, &link).unwrap();
+    let run = || {
+        let cmd = ctx.rt(["run", "example.org/x:1", "--", "/probe", "say hello"]);
+        cmd.env("PATH", "/not/there").env("HOME", &home)
+    };
+    ctx.give_link(&link);
+    assert_eq!(run().ok().line(0), "hello");
+    sys::chown(&link, OTHER, OTHER).unwrap();
+    run().fails(&["can change", "home/.local/share"]);
+    ctx.give_link(&link);
+    sys::chown(&home, OTHER, OTHER).unwrap();
+    run().fails(&["no images in HOME: others than root and the caller can change"]);
+    forget(ctx);
 }
 
 /// Nothing is read before it is known whose it is: what somebody else has put here can be without end, or never answer.
