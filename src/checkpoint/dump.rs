@@ -194,7 +194,9 @@ fn run_criu(
         }
         memory_fs::save(memory, image)
     });
-    dumped.map_err(|e| criu_log::explain_in(e, log_in, "dump.log"))
+    dumped.map_err(|e| {
+        criu_log::explain_in(e, log_in, "dump.log").context(format!("image {}", options.image.display()))
+    })
 }
 
 /// Opens the directory for criu's log. It is made where it is missing, as runc does.
