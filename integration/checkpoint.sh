@@ -288,7 +288,7 @@ for shape in init first; do
 	done
 done
 
-for part in full; do . integration/checkpoint/$part; done
+for part in full hostile; do . integration/checkpoint/$part; done
 
 # podman and containerd, as root.
 integration/packages podman conmon containerd runc iproute2

@@ -9,7 +9,7 @@ use super::image::{self, Draft, Image};
 use super::manifest::Manifest;
 use super::preflight::{self, Found, Network};
 use super::processes::{self, Tree};
-use super::{criu_log, filters, memory_fs, numbers};
+use super::{contents, criu_log, filters, memory_fs, numbers};
 use crate::container;
 use crate::store::{Record, Store};
 use rt_spec::state::Status;
@@ -146,7 +146,7 @@ fn seal(store: &Store, subject: &Subject, memory: Vec<PathBuf>, draft: Draft) ->
     // Once more, now that nothing changes: the processes may have done meanwhile what criu damages in silence.
     let tree = subject.tree(store)?;
     let found = preflight::check(&tree, subject.network(), subject.filters.len())?;
-    let manifest = Manifest {
+    let mut manifest = Manifest {
         streams: found.streams.to_vec(),
         kinds: found.kinds,
         memory,
@@ -157,6 +157,7 @@ fn seal(store: &Store, subject: &Subject, memory: Vec<PathBuf>, draft: Draft) ->
         numbers::ask_for_pid_namespace(&draft.image)?;
     }
     numbers::forget_death_signal(&draft.image, manifest.program)?;
+    manifest.files = contents::of(&draft.image)?;
     manifest.write(&draft.image)?;
     draft.finish()
 }

@@ -5,6 +5,7 @@
 //! docs/checkpoint.md says what can be kept, docs/design/checkpoint.md why it is done so.
 
 mod aside;
+mod contents;
 mod criu;
 mod criu_log;
 mod dump;
