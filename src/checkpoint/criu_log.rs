@@ -47,7 +47,7 @@ fn probe(dir: &OwnedFd, name: &str) -> Result<()> {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let written = fs::openat(dir, name, flags, Mode::empty())
         .map_err(Error::from)
-        .and_then(|log| fd::write_all(log, b"\n").map_err(Error::from));
+        .and_then(|log| fd::write_all(log, b"\n"));
     written.context(|| format!("write {name}"))
 }
 

@@ -21,4 +21,5 @@ mod restore;
 
 pub(crate) use criu::Criu;
 pub(crate) use dump::{DumpOptions, dump};
+pub(crate) use requeue::own_job;
 pub(crate) use restore::Restore;

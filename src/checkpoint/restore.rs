@@ -13,6 +13,7 @@ use super::processes::{Status, threads};
 use super::{aside, criu_log, filters, memory_fs, requeue};
 use crate::container::{Checkpoint, Limits, Signalled};
 use crate::store::Store;
+use rt_config::Lookup;
 use rt_spec::Spec;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::ns::Namespaces;
@@ -51,19 +52,24 @@ pub(crate) struct Keep {
     pub dump: DumpOptions,
     /// How many seconds lie between two images; 0 makes none but when it is told to.
     pub every: u32,
+    /// The batch job that Slurm is asked to requeue.
+    pub job: Option<String>,
     /// It was found before this process may have entered a user namespace, where files of root are nobody's.
     criu: Criu,
+}
+
+/// What is known of an image that this machine can restore.
+fn readable(image: &Image) -> Result<Manifest> {
+    let manifest = Manifest::read(image)?;
+    manifest.check_machine()?;
+    Ok(manifest)
 }
 
 impl Restore {
     /// Opens the image at `path` and the criu that restores it.
     pub(crate) fn open(path: &Path, work: Option<&Path>) -> Result<Restore> {
-        Self::of(Image::open(path)?, work)
-    }
-
-    fn of(image: Image, work: Option<&Path>) -> Result<Restore> {
-        let manifest = Manifest::read(&image)?;
-        manifest.check_machine()?;
+        let image = Image::open(path)?;
+        let manifest = readable(&image)?;
         let work = work.map(|path| dump::open_work(path).map(|(_, dir)| dir)).transpose()?;
         let source = Source { image, manifest, criu: Criu::find()?.open()?, work };
         Ok(Restore { source: Some(source), ..Restore::default() })
@@ -74,8 +80,14 @@ impl Restore {
         self.makes_first()
     }
 
-    /// The image `DIR/last` where there is one, and images in its place when the foreground is told to.
-    pub(crate) fn last_of(dir: &Path, every: u32) -> Result<Restore> {
+    /// The image `DIR/last` where there is one, and images in its place when the foreground is told to, each `every` seconds
+    /// unless that is 0. `job` is Slurm's number for the batch job to be requeued then, and `variable` has the caller's variables.
+    pub(crate) fn last_of(
+        dir: &Path,
+        every: u32,
+        job: Option<String>,
+        variable: Lookup<'_>,
+    ) -> Result<Restore> {
         let last = dir.join("last");
         let found = match Place::find(&last) {
             // The directory is made together with the first image.
@@ -89,13 +101,21 @@ impl Restore {
                 last
             }
         };
-        let restore = match found {
-            Some(image) => Self::of(image.checked()?, None)?,
-            None => Restore::default(),
+        let found = match found {
+            Some(image) => {
+                let image = image.checked()?;
+                Some((readable(&image)?, image))
+            }
+            None => None,
+        };
+        // What keeps criu from working is said now, and not only at the signal.
+        let criu = Criu::find_by(variable)?;
+        let source = match found {
+            Some((manifest, image)) => Some(Source { image, manifest, criu: criu.open()?, work: None }),
+            None => None,
         };
         let dump = DumpOptions { image: fd::absolute(last)?, ..DumpOptions::default() };
-        // What keeps criu from working is said now, and not only at the signal.
-        Ok(Restore { keep: Some(Keep { dump, every, criu: Criu::find()? }), ..restore })
+        Ok(Restore { source, keep: Some(Keep { dump, every, job, criu }), ..Restore::default() })
     }
 }
 
@@ -281,8 +301,8 @@ impl Keep {
         }
         match dumped {
             Ok(()) if ends => {
-                if number == libc::SIGUSR1 {
-                    requeue::request();
+                if let (libc::SIGUSR1, Some(job)) = (number, &self.job) {
+                    requeue::request(job);
                 }
                 Ok(Signalled::Ended(requeue::AGAIN))
             }
