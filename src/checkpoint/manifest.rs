@@ -1,6 +1,7 @@
 //! What `rt` writes beside the files of criu: rt.json says what the image is of, and that it is whole.
 
 use super::contents::{self, Part};
+use super::gpu::Gpus;
 use super::image::Image;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err, fd};
@@ -52,6 +53,9 @@ pub(super) struct Manifest {
     /// What kinds of files they were.
     #[serde(default)]
     pub kinds: [Kind; 3],
+    /// Their permissions.
+    #[serde(default)]
+    pub modes: [u32; 3],
     /// Where file systems in memory are. The content of the Nth is in the directory `memory-N`.
     pub memory: Vec<PathBuf>,
     /// The container has a network of its own, whose connections were kept.
@@ -59,6 +63,9 @@ pub(super) struct Manifest {
     /// The files that criu has written.
     #[serde(default)]
     pub files: Vec<Part>,
+    /// What was on GPUs.
+    #[serde(default, skip_serializing_if = "Gpus::is_empty")]
+    pub gpus: Gpus,
 }
 
 impl Manifest {
@@ -73,9 +80,11 @@ impl Manifest {
             highest,
             streams: Vec::new(),
             kinds: [Kind::Other; 3],
+            modes: [0; 3],
             memory: Vec::new(),
             own_network: false,
             files: Vec::new(),
+            gpus: Gpus::default(),
         })
     }
 

@@ -261,7 +261,7 @@ rt run passes the caller's environment on.",
         text: "Where relative paths in RT_CONTAINER_MOUNTS of a job start, for rt slurm run.",
     },
     Item {
-        name: "SLURM_JOB_ID, SLURM_STEP_ID, SLURM_LOCALID, SLURM_PROCID, SLURM_JOB_USER, SLURM_JOB_UID, SLURM_JOB_GID",
+        name: "SLURM_JOB_ID, SLURM_STEP_ID, SLURM_LOCALID, SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_JOB_USER, SLURM_JOB_UID, SLURM_JOB_GID",
         text: "Which task of which step rt slurm task, prepare and end are about, and whose it is.",
     },
     Item {
@@ -331,6 +331,11 @@ MV2_COMM_WORLD_RANK or SLURM_STEP_ID, and what names the run.",
         name: "RT_CRIU",
         text: "The criu(8) that rt checkpoint, rt restore and rt run --checkpoint execute, in place of the first in
 PATH. It may lie in the root of another distribution, from which its loader and libraries are taken.",
+    },
+    Item {
+        name: "RT_CUDA_CHECKPOINT, LD_LIBRARY_PATH",
+        text: "The cuda-checkpoint of NVIDIA that parts programs from their GPUs for a checkpoint, in place of the first
+in PATH. LD_LIBRARY_PATH says where it finds the driver's library.",
     },
     Item { name: "RT_CACHE, XDG_CACHE_HOME", text: "Where the commands about images keep blobs; see FILES." },
     Item {
