@@ -197,11 +197,14 @@ impl StepContainer {
     /// What the step asks for, or several tasks, cannot be kept.
     pub fn checkpoints(&self, id: &TaskId, ranks: Option<&str>) -> Result<Option<PathBuf>> {
         let Some(dir) = &self.checkpoint else { return Ok(None) };
-        let what = format!("{PREFIX}CHECKPOINT");
-        let others =
-            [("NAME", self.name.is_some()), ("SAVE", self.save.is_some()), ("ENTRYPOINT", self.entrypoint)];
+        let what = "RT_CONTAINER_CHECKPOINT";
+        let others = [
+            ("RT_CONTAINER_NAME", self.name.is_some()),
+            ("RT_CONTAINER_SAVE", self.save.is_some()),
+            ("RT_CONTAINER_ENTRYPOINT", self.entrypoint),
+        ];
         if let Some((other, _)) = others.iter().find(|(_, asked)| *asked) {
-            bail!("{what} and {PREFIX}{other} exclude each other");
+            bail!("{what} and {other} exclude each other");
         }
         let dir = PathBuf::from(dir.to_string_lossy().replace("%j", &id.step.job));
         if id.step.step == BATCH {
