@@ -18,6 +18,7 @@
 
 pub mod glob;
 pub mod ignore;
+pub mod include;
 mod lines;
 mod mount;
 pub mod words;
