@@ -7,29 +7,19 @@
 # On a machine without network or compiler it needs what `integration/gpu/kit integration/work/gpu` has made elsewhere.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-. integration/check
+. integration/tap
 whole=yes # expectations span lines
 rt=$(realpath "${1:-build/rt}")
 write=${2:-}
 bin=$(dirname "$rt")
-uid=23456 skipped=0
-skip() {
-	echo "SKIP gpu/$1: $2"
-	skipped=$((skipped + 1))
-}
-finish() {
-	echo "result: integration/gpu: $passed passed, $failed failed, $skipped skipped"
-	[ $failed = 0 ]
-	exit
-}
+uid=23456
 if [ -n "$write" ] && [ ! -e /proc/driver/nvidia/version ]; then
 	echo "gpu: no GPU of NVIDIA's here: there is no /proc/driver/nvidia/version" >&2
 	exit 1
 fi
 kit=integration/work/gpu
 if [ ! -e $kit/ready ] && ! integration/gpu/kit $kit; then
-	skip kit "it can be made on Debian only"
-	finish
+	skip_all "what the node needs can be made on Debian only"
 fi
 kit=$(realpath $kit)
 # Mounts of our own: a directory for CDI, and /dev/fuse as nodes have it, where the machine's is root's only.
@@ -57,8 +47,7 @@ node= options=
 if [ ! -e /proc/driver/nvidia/version ]; then
 	node=$work/node
 	if ! integration/gpu/standin "$node"; then
-		skip stand-in "no compiler"
-		finish
+		skip_all "no compiler for the stand-in"
 	fi
 	options=", \"--root\", \"$node\""
 fi
@@ -69,20 +58,27 @@ END
 driver=$(sed -n 's/^NVRM[^0-9]* \(x86_64 \|aarch64 \)\?[^0-9]*\([0-9][0-9.]*\) .*/\2/p' "$node/proc/driver/nvidia/version")
 count=$(ls "$node/proc/driver/nvidia/gpus" | wc -l)
 gpus=$(cat "$node"/proc/driver/nvidia/gpus/*/information | sed -n 's/^Model:[[:space:]]*//p' | sort | uniq -c | sed 's/^ *//')
-echo "gpu: driver $driver, $count GPUs: $gpus${node:+ (stand-in)}"
+note "driver $driver, $count GPUs: $gpus${node:+ (stand-in)}"
 sums="($(for ((n = 0; n < count; n++)); do printf 'GPU %s: .*: 16777216 sums are right.' $n; done))"
 
 callers=root
 if [ "$(id -u)" = 0 ]; then callers="root user"; else callers=user; fi
-as() { # WHO COMMAND...: with nothing of the caller's environment
-	local who=$1
+# For checkpoints: criu, and the program that parts others from their GPUs, with the driver's library where the linker does not look.
+criu=$work/criu/usr/sbin/criu cuda=$work/cuda-checkpoint
+cp -a "$kit/criu" "$work/" 2>/dev/null
+if [ -n "$node" ]; then
+	cp "$node/usr/bin/cuda-checkpoint" "$cuda"
+else
+	cp "$kit/cuda-checkpoint" "$cuda" 2>/dev/null
+fi
+become() { # WHO COMMAND...: in this process's place, with nothing of the caller's environment
+	local who=$1 drop=()
 	shift
-	if [ "$who" = user ] && [ "$(id -u)" = 0 ]; then
-		setpriv --reuid $uid --regid $uid --clear-groups env -i PATH="$PATH" HOME="$work/user" "$@"
-	else
-		env -i PATH="$PATH" HOME="$work/$who" "$@"
-	fi
+	[ "$who" != user ] || [ "$(id -u)" != 0 ] || drop=(setpriv --reuid $uid --regid $uid --clear-groups)
+	exec "${drop[@]}" env -i PATH="$PATH" HOME="$work/$who" RT_CRIU="$criu" RT_CUDA_CHECKPOINT="$cuda" \
+		LD_LIBRARY_PATH=/usr/local/nvidia/lib64 "$@"
 }
+as() { (become "$@"); }
 if [ "$(id -u)" = 0 ]; then
 	mkdir -p /run/cdi
 	mount -t tmpfs -o mode=755 cdi /run/cdi
@@ -100,8 +96,8 @@ baseline() {
 		LD_LIBRARY_PATH=/usr/local/nvidia/lib64:${LD_LIBRARY_PATH:-} "$work/programs/cuda"
 	fi
 }
-check node "" 0 baseline
-[ $failed = 0 ] || finish
+check node 0 "" baseline
+[ $failed = 0 ] || { done_testing; exit; }
 
 given() { # NVIDIA's part of the container's surroundings, and the rest of run's command line
 	local who=$1 asked=$2
@@ -139,6 +135,98 @@ within() { # WHO: a program that is started in a running container
 	as "$1" "$rt" delete --force gpu-exec
 	return $status
 }
+# Numbers that a program counts in the memory of a GPU, in one file over all its checkpoints: none is missing, none is there twice.
+LAST=60
+appending() { # WHO COMMAND...: in this process's place, with the file as output
+	local who=$1
+	shift
+	become "$who" "$@" >>"$work/$who/numbers" 2>"$work/$who/errors" </dev/null
+}
+reach() { # WHO NUMBER: wait for it
+	for _ in $(seq 200); do
+		grep -qx "$2" "$work/$1/numbers" && return
+		sleep 0.1
+	done
+	cat "$work/$1/numbers" "$work/$1/errors"
+	return 1
+}
+complete() { # WHO
+	# A container that is detached says its name first.
+	grep -v '^gpu-' "$work/$1/numbers" | cmp <(seq $LAST) - && echo "all numbers"
+}
+counts() { # WHO SHAPE FLAGS...: start a program that counts
+	local who=$1 shape=$2
+	shift 2
+	rm -rf "$work/$who"/{image,numbers,errors}
+	as "$who" touch "$work/$who"/{numbers,errors}
+	(appending "$who" "$rt" run -d --name "gpu-$shape" --hooks-dir "$work/hooks.d" "$@" "$work/$who/kept" -- count 50 $LAST)
+	reach "$who" 5
+}
+written() { # WHO SHAPE FLAGS...
+	local who=$1 shape=$2
+	shift 2
+	become "$who" "$rt" checkpoint "$@" --image-path "$work/$who/image" "gpu-$shape"
+}
+finished() { # WHO SHAPE: the program comes to its end
+	reach "$1" $LAST && complete "$1"
+	local status=$?
+	as "$1" "$rt" delete --force "gpu-$2"
+	return $status
+}
+kept() { # WHO SHAPE FLAGS...: a checkpoint after which the program goes on, and one that ends it
+	local who=$1 shape=$2
+	counts "$@" && (written "$who" "$shape" --leave-running) && reach "$who" 15 && (written "$who" "$shape") &&
+		(appending "$who" "$rt" restore -d -b "$work/$who/kept" --hooks-dir "$work/hooks.d" \
+			--image-path "$work/$who/image" "gpu-$shape")
+	finished "$who" "$shape"
+}
+killed() { # WHO: a call of rt that is killed when it has parted the program from the GPU
+	local who=$1 runs pid state
+	counts "$who" killed --pid private --init || return
+	pid=$(as "$who" "$rt" ps --format json gpu-killed | grep -o '[0-9]*' | tail -n 1)
+	written "$who" killed &
+	runs=$!
+	for _ in $(seq 500); do
+		state=$(as "$who" "$cuda" --get-state --pid "$pid")
+		[ "$state" = running ] || break
+	done
+	kill -9 $runs
+	wait $runs
+	echo "left: $state"
+	as "$who" "$rt" resume gpu-killed
+	finished "$who" killed
+}
+forked() { # WHO: the program in two more containers, which count on by themselves
+	local who=$1 name numbers status=0
+	counts "$who" warm --pid private --init && as "$who" "$rt" fork gpu-warm gpu-one gpu-two || status=1
+	finished "$who" warm || status=1
+	for name in one two; do
+		for _ in $(seq 100); do
+			numbers=$(as "$who" "$rt" logs gpu-$name)
+			[ "${numbers##*$'\n'}" != $LAST ] || break
+			sleep 0.1
+		done
+		cmp <(seq "${numbers%%$'\n'*}" $LAST) <(echo "$numbers") || status=1
+		as "$who" "$rt" delete --force gpu-$name || status=1
+	done
+	return $status
+}
+again() { # WHO IMAGE: as in a batch script that is told to end, twice
+	local who=$1 n runs
+	rm -rf "$work/$who"/{again,numbers,errors}
+	as "$who" touch "$work/$who"/{numbers,errors}
+	for n in 10 30 $LAST; do
+		appending "$who" "$rt" run --hooks-dir "$work/hooks.d" -e NVIDIA_VISIBLE_DEVICES=all -e NVIDIA_DRIVER_CAPABILITIES=all \
+			--checkpoint "$work/$who/again" "$2" -- count 50 $LAST &
+		runs=$!
+		reach "$who" $n
+		[ $n = $LAST ] || kill -USR1 $runs
+		wait $runs
+		echo "exit code $?"
+		cat "$work/$who/errors"
+	done
+	complete "$who"
+}
 hosts() { # WHO COMMAND...: in a container of the host's own userland
 	local who=$1
 	shift
@@ -153,46 +241,62 @@ for who in $callers; do
 	sed -i "s|\"path\": \"rootfs\"|\"path\": \"$work/rootfs\"|" "$work/$who/plain/config.json"
 	sed -i "s|\"path\": \"rootfs\"|\"path\": \"$work/image.sqsh\"|" "$work/$who/file/config.json"
 	plain=$work/$who/plain
-	check "$who/devices" "/dev/nvidia0.*/dev/nvidiactl.*ModifyDeviceFiles: 0" 0 given $who all "$plain" -- \
+	check "$who/devices" 0 "/dev/nvidia0.*/dev/nvidiactl.*ModifyDeviceFiles: 0" given $who all "$plain" -- \
 		sh -c 'ls -1 /dev/nvidia*; cat /proc/driver/nvidia/params'
-	check "$who/cuda" "CUDA [0-9.]*, GPUs: $count.$sums" 0 given $who all "$plain" -- cuda
-	check "$who/one" "GPUs: 1.GPU 0: .* sums are right" 0 given $who 0 "$plain" -- cuda
+	check "$who/cuda" 0 "CUDA [0-9.]*, GPUs: $count.$sums" given $who all "$plain" -- cuda
+	check "$who/one" 0 "GPUs: 1.GPU 0: .* sums are right" given $who 0 "$plain" -- cuda
 	uuid=$(sed -n 's/^GPU UUID:[[:space:]]*//p' "$(ls -d "$node"/proc/driver/nvidia/gpus/*/information | head -n 1)")
 	# What /proc knows it knows from the first use of the GPU since the start of the machine.
 	[[ $uuid != *\?* ]] || uuid=$(nvidia-smi -L | sed -n 's/^GPU 0:.*UUID: \([^)]*\)).*/\1/p')
-	check "$who/uuid" "GPUs: 1.GPU 0: .* sums are right" 0 given $who "$uuid" "$plain" -- cuda
-	check "$who/void" "no library: libcuda.so.1" 1 given $who void "$plain" -- cuda
-	check "$who/compute-alone" "GPUs: $count.*no library: libnvidia-ml" 1 given $who all -e NVIDIA_DRIVER_CAPABILITIES=compute \
+	check "$who/uuid" 0 "GPUs: 1.GPU 0: .* sums are right" given $who "$uuid" "$plain" -- cuda
+	check "$who/void" 1 "no library: libcuda.so.1" given $who void "$plain" -- cuda
+	check "$who/compute-alone" 1 "GPUs: $count.*no library: libnvidia-ml" given $who all -e NVIDIA_DRIVER_CAPABILITIES=compute \
 		"$plain" -- sh -c 'cuda && nvml'
-	check "$who/nvml" "NVML: driver $driver, GPUs: $count.*$uuid" 0 given $who all "$plain" -- nvml
+	check "$who/nvml" 0 "NVML: driver $driver, GPUs: $count.*$uuid" given $who all "$plain" -- nvml
 	if [ -n "$node" ] || command -v nvidia-smi >/dev/null; then
-		check "$who/nvidia-smi" "GPU 0: .*$uuid" 0 given $who all "$plain" -- nvidia-smi -L
+		check "$who/nvidia-smi" 0 "GPU 0: .*$uuid" given $who all "$plain" -- nvidia-smi -L
 	else
 		skip "$who/nvidia-smi" "the node has none"
 	fi
-	check "$who/exec" "$sums" 0 within $who
+	check "$who/exec" 0 "$sums" within $who
 	if [ -r /dev/fuse ] && [ -w /dev/fuse ]; then
-		check "$who/file" "GPUs: $count.$sums" 0 given $who all "$work/$who/file" -- cuda
-		check "$who/file/nvml" "NVML: driver $driver" 0 given $who all "$work/$who/file" -- nvml
+		check "$who/file" 0 "GPUs: $count.$sums" given $who all "$work/$who/file" -- cuda
+		check "$who/file/nvml" 0 "NVML: driver $driver" given $who all "$work/$who/file" -- nvml
 		# In the profile hpc, which has the node's own /dev.
 		if [ -z "$node" ]; then
-			check "$who/file/hpc" "GPUs: $count.$sums" 0 given $who all "$work/image.sqsh" -- cuda
+			check "$who/file/hpc" 0 "GPUs: $count.$sums" given $who all "$work/image.sqsh" -- cuda
 		fi
 	else
 		skip "$who/file" "no /dev/fuse"
 	fi
-	check "$who/file/extracted" "GPUs: $count.$sums" 0 given $who all --extract "$work/$who/file" -- cuda
+	if [ ! -x "$criu" ] || [ ! -x "$cuda" ]; then
+		skip "$who/checkpoint" "the kit has no criu or no cuda-checkpoint"
+	else
+		as "$who" mkdir "$work/$who/kept"
+		sed 's|"env": \[|&"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=all",|; s|"terminal": true|"terminal": false|' \
+			"$plain/config.json" | as "$who" tee "$work/$who/kept/config.json" >/dev/null
+		check "$who/checkpoint/init" 0 "all numbers" kept $who init --pid private --init
+		check "$who/checkpoint/first" 0 "all numbers" kept $who first
+		check "$who/checkpoint/killed" 0 "left: (locked|checkpointed).*all numbers" killed $who
+		check "$who/checkpoint/fork" 0 "all numbers" forked $who
+		check "$who/checkpoint/again" 0 "exit code 75.exit code 75.exit code 0.all numbers" again $who "$plain"
+		# As in a batch job: an image that is one file, with the profile hpc.
+		if [ -z "$node" ] && [ -r /dev/fuse ] && [ -w /dev/fuse ]; then
+			check "$who/checkpoint/hpc" 0 "exit code 75.exit code 75.exit code 0.all numbers" again $who "$work/image.sqsh"
+		fi
+	fi
+	check "$who/file/extracted" 0 "GPUs: $count.$sums" given $who all --extract "$work/$who/file" -- cuda
 	if [ "$(id -u)" = 0 ]; then
 		"$work/bin/rt-hook-gpu" cdi ${node:+--root "$node"} >/run/cdi/nvidia.json
-		check "$who/cdi" "GPUs: $count.$sums" 0 as $who "$rt" run --device nvidia.com/gpu=all "$plain" -- cuda
+		check "$who/cdi" 0 "GPUs: $count.$sums" as $who "$rt" run --device nvidia.com/gpu=all "$plain" -- cuda
 	fi
 	if [ -n "$node" ] || command -v nvidia-cuda-mps-control >/dev/null; then
-		check "$who/mps" "sums are right.*clients of the server: [1-9]" 0 mps $who
+		check "$who/mps" 0 "sums are right.*clients of the server: [1-9]" mps $who
 	else
 		skip "$who/mps" "the node has no nvidia-cuda-mps-control"
 	fi
 	if [ -z "$node" ] && { ldconfig -p | grep -q libGLX_nvidia || [ -e /usr/local/nvidia/lib64/libGLX_nvidia.so.0 ]; }; then
-		check "$who/vulkan" "1048576 bytes are filled" 0 given $who all "$plain" -- vulkan
+		check "$who/vulkan" 0 "1048576 bytes are filled" given $who all "$plain" -- vulkan
 	else
 		skip "$who/vulkan" "the node has no libGLX_nvidia"
 	fi
@@ -209,7 +313,7 @@ for who in $callers; do
 for path in {sys.prefix, sys.base_prefix, os.path.dirname(torch.__file__)}: print("/" + path.split("/")[1])' | sort -u); do
 			case $dir in /usr | /etc | /opt | /lib | /lib64 | /bin) ;; *) own+=(-v "$dir:$dir:ro") ;; esac
 		done
-		check "$who/torch" "torch: right on NVIDIA" 0 hosts $who "$(command -v "$python")" -c 'import torch
+		check "$who/torch" 0 "torch: right on NVIDIA" hosts $who "$(command -v "$python")" -c 'import torch
 a = torch.randn(2048, 2048, device="cuda", dtype=torch.float64)
 b = a @ a
 c = (a.cpu() @ a.cpu())
@@ -240,8 +344,8 @@ if [ -n "$write" ]; then
 	} >integration/gpu/RESULTS.md
 	{
 		printf 'case\tresult\n'
-		sed -nE 's/^PASS (.*)/\1\tpassed/p; s/^FAIL ([^:]*):.*/\1\tFAILED/p; s/^SKIP gpu\/([^:]*): (.*)/\1\tskipped: \2/p' "$work/log"
+		sed -nE 's/^ok [0-9]+ - (.*) # SKIP (.*)/\1\tskipped: \2/p; t; s/^ok [0-9]+ - (.*)/\1\tpassed/p; s/^not ok [0-9]+ - (.*)/\1\tFAILED/p' "$work/log"
 	} >integration/gpu/results.tsv
-	echo "gpu: the results are in integration/gpu/RESULTS.md"
+	note "the results are in integration/gpu/RESULTS.md"
 fi
-finish
+done_testing

@@ -245,6 +245,10 @@ are read only below a HOME, XDG_CONFIG_HOME or XDG_DATA_HOME that belongs to roo
 beside rt.",
     },
     Item {
+        name: "SSH_AUTH_SOCK, XAUTHORITY, KRB5CCNAME, WAYLAND_DISPLAY, DISPLAY",
+        text: "Sockets and credentials of the caller's session, which rt run --home mounts, as said above.",
+    },
+    Item {
         name: "LISTEN_FDS, LISTEN_PID",
         text: "If LISTEN_PID is the process id of rt, so many sockets are passed to the container's program,
 as sd_listen_fds(3) describes.",
@@ -331,6 +335,11 @@ MV2_COMM_WORLD_RANK or SLURM_STEP_ID, and what names the run.",
         name: "RT_CRIU",
         text: "The criu(8) that rt checkpoint, rt restore and rt run --checkpoint execute, in place of the first in
 PATH. It may lie in the root of another distribution, from which its loader and libraries are taken.",
+    },
+    Item {
+        name: "RT_CUDA_CHECKPOINT, LD_LIBRARY_PATH",
+        text: "The cuda-checkpoint of NVIDIA that parts programs from their GPUs for a checkpoint, in place of the first
+in PATH. LD_LIBRARY_PATH says where it finds the driver's library.",
     },
     Item { name: "RT_CACHE, XDG_CACHE_HOME", text: "Where the commands about images keep blobs; see FILES." },
     Item {
