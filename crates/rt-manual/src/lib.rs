@@ -245,6 +245,10 @@ are read only below a HOME, XDG_CONFIG_HOME or XDG_DATA_HOME that belongs to roo
 beside rt.",
     },
     Item {
+        name: "SSH_AUTH_SOCK, XAUTHORITY, KRB5CCNAME, WAYLAND_DISPLAY, DISPLAY",
+        text: "Sockets and credentials of the caller's session, which rt run --home mounts, as said above.",
+    },
+    Item {
         name: "LISTEN_FDS, LISTEN_PID",
         text: "If LISTEN_PID is the process id of rt, so many sockets are passed to the container's program,
 as sd_listen_fds(3) describes.",

@@ -16,6 +16,7 @@ mod pip;
 mod process;
 mod prompt;
 mod seccomp;
+mod session;
 
 pub(super) use account::Account;
 pub(super) use devices::DevicePlan;
