@@ -80,7 +80,7 @@ forked() { # SHAPE FLAGS...
 		user "$rt" delete --force $name || status=1
 	done
 	[ $status = 0 ] || user "$rt" delete --force warm
-	[ -z "$(ls -A /dev/shm/rt-fork-$uid)" ] || { ls -A /dev/shm/rt-fork-$uid; status=1; }
+	[ -z "$(ls -A "$work/run/rt/.clones")" ] || { ls -A "$work/run/rt/.clones"; status=1; }
 	rm -f "$work"/out/*
 	return $status
 }
