@@ -17,19 +17,10 @@ server=
 trap 'umount /dev/fuse 2>/dev/null; [ -z "$server" ] || kill $server 2>/dev/null; rm -rf "$work"' EXIT
 chmod 755 "$work"
 
-# The criu of the root lies beside its loader and libraries, where the user can reach them.
 newest() { [ "$(printf '4.2\n%s\n' "$("$1" --version 2>/dev/null | sed -n 's/^Version: //p')" | sort -V | head -1)" = 4.2 ]; }
 criu=$(PATH=$PATH:/usr/sbin command -v criu)
 if [ -z "$criu" ] || ! newest "$criu"; then
-	root=$(integration/debian criu sid criu) || skip_all "no root of Debian sid"
-	loader=$(cd "$root" && ls lib64/ld-linux-x86-64.so.2 lib/ld-linux-aarch64.so.1 2>/dev/null | head -1)
-	libraries=$root/usr/lib/$(uname -m)-linux-gnu
-	mkdir -p "$work/criu/usr/sbin" "$work/criu/usr/lib/$(uname -m)-linux-gnu" "$work/criu/$(dirname "$loader")"
-	cp "$root/usr/sbin/criu" "$work/criu/usr/sbin/"
-	cp -L "$root/$loader" "$work/criu/$loader"
-	"$root/$loader" --library-path "$libraries" --list "$root/usr/sbin/criu" | sed -n 's/.* => \(.*\) (.*/\1/p' |
-		xargs cp -Lt "$work/criu/usr/lib/$(uname -m)-linux-gnu/"
-	criu=$work/criu/usr/sbin/criu
+	criu=$(integration/criu "$work/criu") || skip_all "no root of Debian sid"
 fi
 
 mkdir -p "$work"/{bin,out,home,images} "$work"/{init,hpc}/rootfs/{bin,out,proc,dev,sys,tmp}
@@ -153,6 +144,32 @@ replaced() { # WHAT IT WAS
 }
 check streams/null 7 "" replaced /dev/null
 check streams/file 1 "standard stream 0 was a file, and is none now" replaced "$work/home/file"
+
+# Clones of a program that goes on: each has its memory, what it had in /tmp, a host name and a log of its own.
+forked() { # SHAPE FLAGS...
+	local shape=$1 name flags=(--init) bundle=init status=0
+	[ "$shape" != first ] || flags=()
+	[ "$shape" != hpc ] || flags=() bundle=hpc
+	rm -f "$work"/out/*
+	user "$rt" run -d --name warm "${flags[@]}" "$work/$bundle" -- sh -c 'mine=/tmp/mine.$$; echo "from memory" >$mine; n=0
+		while [ ! -e /out/go ]; do n=$((n + 1)); echo $n >/out/ready; sleep 0.05; done
+		read name </proc/sys/kernel/hostname; echo "$name $(cat $mine)"' </dev/null 2>&1 | cat
+	for _ in $(seq 200); do [ -e "$work/out/ready" ] && break; sleep 0.05; done
+	user "$rt" fork warm one two three || status=1
+	user touch "$work/out/go"
+	for name in warm one two three; do
+		for _ in $(seq 100); do user "$rt" logs $name | grep -q memory && break; sleep 0.05; done
+		user "$rt" logs $name | tr '\n' ,
+		user "$rt" delete --force $name || status=1
+	done
+	[ -z "$(ls -A /dev/shm/rt-fork-$uid)" ] || { ls -A /dev/shm/rt-fork-$uid; status=1; }
+	rm -f "$work"/out/*
+	return $status
+}
+clones="one from memory,two from memory,three from memory,"
+for shape in init first hpc; do
+	check fork/$shape 0 "$clones" forked $shape
+done
 
 # run --checkpoint: ended by signals, and called again until the program has come to its end.
 grows() { # until the program, which was ended or is new, writes
@@ -318,6 +335,51 @@ done
 check init/other 1 "is none of the program's .rt exec has started it" refused init other
 check init/semaphore 1 "has a System V object ./proc/sysvipc/sem." refused init semaphore
 check init/queue 1 "a POSIX message queue" refused init queue
+
+# An image in which all that criu and its loader look up by a fixed path is a trap: a shell, and a library that is preloaded.
+mkdir "$work"/{trap,root}
+cp -a "$work/init/config.json" "$work/init/rootfs" "$work/trap/"
+trap=$work/trap/rootfs
+gcc -shared -fPIC -O1 -Wall -nostdlib -ffreestanding -o "$trap/trap.so" integration/checkpoint/trap.c &&
+	gcc -static -O1 -Wall -nostdlib -ffreestanding -DPROGRAM -o "$trap/bin/trap" integration/checkpoint/trap.c || exit 1
+ln -sf trap "$trap/bin/sh"
+mkdir -p "$trap/etc" "$trap/usr"
+ln -sfn ../bin "$trap/usr/bin"
+echo /trap.so >"$trap/etc/ld.so.preload"
+ln -s "$trap" "$work/root/rootfs"
+chown -R $uid "$work/trap"
+mkdir -m 700 "$work/roots"
+chmod 777 "$work/out"
+roots() { # UID: the config of a container of the host's root whose program cannot change its ids
+	python3 - "$work" "$1" <<-'P'
+		import json, sys
+		work, uid = sys.argv[1:]
+		config = json.load(open(f"{work}/init/config.json"))
+		config["linux"]["namespaces"] = [n for n in config["linux"]["namespaces"] if n["type"] != "user"]
+		for key in "uidMappings", "gidMappings": config["linux"].pop(key, None)
+		config["process"].update(user={"uid": int(uid), "gid": int(uid)}, noNewPrivileges=True, capabilities={})
+		json.dump(config, open(f"{work}/root/config.json", "w"))
+	P
+}
+restored() { # WHO BUNDLE COMMAND...: dumped, and restored after the command; nothing of the image is executed or loaded
+	local who=$1 bundle=$work/$2 images=$work/images status
+	shift 2
+	[ $who = user ] || images=$work/roots
+	rm -rf "$images/trap" "$work"/out/*
+	"$who" sh -c 'exec "$@" >/dev/null 2>&1' - "$rt" run -d --name trap --init "$bundle" -- cases tree && sleep 0.5 &&
+		"$who" "$rt" checkpoint --image-path "$images/trap" trap || { "$who" "$rt" delete --force trap; return 98; }
+	"$@"
+	"$who" sh -c 'exec "$@" >/dev/null' - "$rt" restore -d -b "$bundle" --image-path "$images/trap" trap
+	status=$?
+	"$who" "$rt" delete --force trap 2>/dev/null
+	[ ! -e "$work/out/trapped" ] || { echo "the image has been executed"; status=99; }
+	return $status
+}
+roots 0
+check trap/user 0 "" restored user trap true
+check trap/root 0 "" restored root root true
+# The host's root restores as whoever the image says: another user than the config's does not go on.
+check trap/another-user 1 "its Uid is 0, and the config's 1000" restored root root roots 1000
 
 # kill -9 of rt at $KILLS points of a dump, and of rt or criu at so many of a restore: the program runs on, the last image is whole,
 # and no process is left. A criu that is killed while code of its own is in the program's memory leaves that program damaged.

@@ -63,15 +63,22 @@ sums="($(for ((n = 0; n < count; n++)); do printf 'GPU %s: .*: 16777216 sums are
 
 callers=root
 if [ "$(id -u)" = 0 ]; then callers="root user"; else callers=user; fi
-as() { # WHO COMMAND...: with nothing of the caller's environment
-	local who=$1
+# For checkpoints: criu, and the program that parts others from their GPUs, with the driver's library where the linker does not look.
+criu=$work/criu/usr/sbin/criu cuda=$work/cuda-checkpoint
+cp -a "$kit/criu" "$work/" 2>/dev/null
+if [ -n "$node" ]; then
+	cp "$node/usr/bin/cuda-checkpoint" "$cuda"
+else
+	cp "$kit/cuda-checkpoint" "$cuda" 2>/dev/null
+fi
+become() { # WHO COMMAND...: in this process's place, with nothing of the caller's environment
+	local who=$1 drop=()
 	shift
-	if [ "$who" = user ] && [ "$(id -u)" = 0 ]; then
-		setpriv --reuid $uid --regid $uid --clear-groups env -i PATH="$PATH" HOME="$work/user" "$@"
-	else
-		env -i PATH="$PATH" HOME="$work/$who" "$@"
-	fi
+	[ "$who" != user ] || [ "$(id -u)" != 0 ] || drop=(setpriv --reuid $uid --regid $uid --clear-groups)
+	exec "${drop[@]}" env -i PATH="$PATH" HOME="$work/$who" RT_CRIU="$criu" RT_CUDA_CHECKPOINT="$cuda" \
+		LD_LIBRARY_PATH=/usr/local/nvidia/lib64 "$@"
 }
+as() { (become "$@"); }
 if [ "$(id -u)" = 0 ]; then
 	mkdir -p /run/cdi
 	mount -t tmpfs -o mode=755 cdi /run/cdi
@@ -128,6 +135,98 @@ within() { # WHO: a program that is started in a running container
 	as "$1" "$rt" delete --force gpu-exec
 	return $status
 }
+# Numbers that a program counts in the memory of a GPU, in one file over all its checkpoints: none is missing, none is there twice.
+LAST=60
+appending() { # WHO COMMAND...: in this process's place, with the file as output
+	local who=$1
+	shift
+	become "$who" "$@" >>"$work/$who/numbers" 2>"$work/$who/errors" </dev/null
+}
+reach() { # WHO NUMBER: wait for it
+	for _ in $(seq 200); do
+		grep -qx "$2" "$work/$1/numbers" && return
+		sleep 0.1
+	done
+	cat "$work/$1/numbers" "$work/$1/errors"
+	return 1
+}
+complete() { # WHO
+	# A container that is detached says its name first.
+	grep -v '^gpu-' "$work/$1/numbers" | cmp <(seq $LAST) - && echo "all numbers"
+}
+counts() { # WHO SHAPE FLAGS...: start a program that counts
+	local who=$1 shape=$2
+	shift 2
+	rm -rf "$work/$who"/{image,numbers,errors}
+	as "$who" touch "$work/$who"/{numbers,errors}
+	(appending "$who" "$rt" run -d --name "gpu-$shape" --hooks-dir "$work/hooks.d" "$@" "$work/$who/kept" -- count 50 $LAST)
+	reach "$who" 5
+}
+written() { # WHO SHAPE FLAGS...
+	local who=$1 shape=$2
+	shift 2
+	become "$who" "$rt" checkpoint "$@" --image-path "$work/$who/image" "gpu-$shape"
+}
+finished() { # WHO SHAPE: the program comes to its end
+	reach "$1" $LAST && complete "$1"
+	local status=$?
+	as "$1" "$rt" delete --force "gpu-$2"
+	return $status
+}
+kept() { # WHO SHAPE FLAGS...: a checkpoint after which the program goes on, and one that ends it
+	local who=$1 shape=$2
+	counts "$@" && (written "$who" "$shape" --leave-running) && reach "$who" 15 && (written "$who" "$shape") &&
+		(appending "$who" "$rt" restore -d -b "$work/$who/kept" --hooks-dir "$work/hooks.d" \
+			--image-path "$work/$who/image" "gpu-$shape")
+	finished "$who" "$shape"
+}
+killed() { # WHO: a call of rt that is killed when it has parted the program from the GPU
+	local who=$1 runs pid state
+	counts "$who" killed --pid private --init || return
+	pid=$(as "$who" "$rt" ps --format json gpu-killed | grep -o '[0-9]*' | tail -n 1)
+	written "$who" killed &
+	runs=$!
+	for _ in $(seq 500); do
+		state=$(as "$who" "$cuda" --get-state --pid "$pid")
+		[ "$state" = running ] || break
+	done
+	kill -9 $runs
+	wait $runs
+	echo "left: $state"
+	as "$who" "$rt" resume gpu-killed
+	finished "$who" killed
+}
+forked() { # WHO: the program in two more containers, which count on by themselves
+	local who=$1 name numbers status=0
+	counts "$who" warm --pid private --init && as "$who" "$rt" fork gpu-warm gpu-one gpu-two || status=1
+	finished "$who" warm || status=1
+	for name in one two; do
+		for _ in $(seq 100); do
+			numbers=$(as "$who" "$rt" logs gpu-$name)
+			[ "${numbers##*$'\n'}" != $LAST ] || break
+			sleep 0.1
+		done
+		cmp <(seq "${numbers%%$'\n'*}" $LAST) <(echo "$numbers") || status=1
+		as "$who" "$rt" delete --force gpu-$name || status=1
+	done
+	return $status
+}
+again() { # WHO IMAGE: as in a batch script that is told to end, twice
+	local who=$1 n runs
+	rm -rf "$work/$who"/{again,numbers,errors}
+	as "$who" touch "$work/$who"/{numbers,errors}
+	for n in 10 30 $LAST; do
+		appending "$who" "$rt" run --hooks-dir "$work/hooks.d" -e NVIDIA_VISIBLE_DEVICES=all -e NVIDIA_DRIVER_CAPABILITIES=all \
+			--checkpoint "$work/$who/again" "$2" -- count 50 $LAST &
+		runs=$!
+		reach "$who" $n
+		[ $n = $LAST ] || kill -USR1 $runs
+		wait $runs
+		echo "exit code $?"
+		cat "$work/$who/errors"
+	done
+	complete "$who"
+}
 hosts() { # WHO COMMAND...: in a container of the host's own userland
 	local who=$1
 	shift
@@ -169,6 +268,22 @@ for who in $callers; do
 		fi
 	else
 		skip "$who/file" "no /dev/fuse"
+	fi
+	if [ ! -x "$criu" ] || [ ! -x "$cuda" ]; then
+		skip "$who/checkpoint" "the kit has no criu or no cuda-checkpoint"
+	else
+		as "$who" mkdir "$work/$who/kept"
+		sed 's|"env": \[|&"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=all",|; s|"terminal": true|"terminal": false|' \
+			"$plain/config.json" | as "$who" tee "$work/$who/kept/config.json" >/dev/null
+		check "$who/checkpoint/init" 0 "all numbers" kept $who init --pid private --init
+		check "$who/checkpoint/first" 0 "all numbers" kept $who first
+		check "$who/checkpoint/killed" 0 "left: (locked|checkpointed).*all numbers" killed $who
+		check "$who/checkpoint/fork" 0 "all numbers" forked $who
+		check "$who/checkpoint/again" 0 "exit code 75.exit code 75.exit code 0.all numbers" again $who "$plain"
+		# As in a batch job: an image that is one file, with the profile hpc.
+		if [ -z "$node" ] && [ -r /dev/fuse ] && [ -w /dev/fuse ]; then
+			check "$who/checkpoint/hpc" 0 "exit code 75.exit code 75.exit code 0.all numbers" again $who "$work/image.sqsh"
+		fi
 	fi
 	check "$who/file/extracted" 0 "GPUs: $count.$sums" given $who all --extract "$work/$who/file" -- cuda
 	if [ "$(id -u)" = 0 ]; then

@@ -628,7 +628,9 @@ fn pages_about_files_name_all_of_it() {
             let name = word.strip_prefix("rt.").unwrap_or_default();
             let dotted = !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'.');
             // What `rt features` says of itself, and files.
-            if dotted && !["version", "commit", "checkpoint.enabled", "json", "fish", "bash"].contains(&name)
+            if dotted
+                && !["version", "commit", "checkpoint.enabled", "checkpoint.gpus", "json", "fish", "bash"]
+                    .contains(&name)
             {
                 known.insert(word.to_owned());
             }

@@ -5,12 +5,25 @@ use rt_sys::ns::Namespaces;
 use rt_sys::process::{self, Child, Memory};
 use rt_sys::{bail, err, fd};
 use rustix::event::{PollFd, PollFlags};
-use rustix::fd::BorrowedFd;
+use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 /// Does `work` in a child, which has its own copy of the memory, and waits for it. What the child prints is the error's text,
 /// too.
 pub(super) fn run(work: impl FnOnce() -> Result<()>) -> Result<()> {
+    start(work)?.finish()
+}
+
+/// A process that [`start`] has made.
+#[derive(Debug)]
+pub(super) struct Aside {
+    child: Child,
+    /// What it prints.
+    printed: OwnedFd,
+}
+
+/// Begins what [`run`] does.
+pub(super) fn start(work: impl FnOnce() -> Result<()>) -> Result<Aside> {
     let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).context(|| "make a pipe")?;
     let child = process::spawn(Namespaces::NONE, Memory::Copied, || {
         let printed = rustix::stdio::dup2_stdout(&theirs).and_then(|()| rustix::stdio::dup2_stderr(&theirs));
@@ -19,17 +32,23 @@ pub(super) fn run(work: impl FnOnce() -> Result<()>) -> Result<()> {
             Err(e) => report(&e),
         }
     })?;
-    drop(theirs);
-    let said = fd::read_all(ours);
-    let code = process::exit_code(process::wait(child.pid)?);
-    let said = said?;
-    match code {
-        0 => Ok(()),
-        _ => {
-            let said = String::from_utf8_lossy(&said).into_owned();
-            let last =
-                said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it ended without a word");
-            Err(err!("{}", last.trim()))
+    Ok(Aside { child, printed: ours })
+}
+
+impl Aside {
+    /// Waits until the work is done.
+    pub(super) fn finish(self) -> Result<()> {
+        let said = fd::read_all(self.printed);
+        let code = process::exit_code(process::wait(self.child.pid)?);
+        let said = said?;
+        match code {
+            0 => Ok(()),
+            _ => {
+                let said = String::from_utf8_lossy(&said).into_owned();
+                let last =
+                    said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it ended without a word");
+                Err(err!("{}", last.trim()))
+            }
         }
     }
 }

@@ -1,9 +1,11 @@
 //! The host's criu(8): where it is, which version it has, and how it is executed in a container's namespaces.
 //!
-//! criu has to see the files of the container by their paths there, so it runs in the container's mount namespace. Nothing of it
-//! has to be in the image: it, its loader and its library directories are opened on the host and executed by descriptor.
+//! criu has to see the files of the container by their paths there, so it runs in the container's mount namespace, with all
+//! capabilities of the container's user namespace. Nothing that it is made of may be the image's: it, its loader and its library
+//! directories are opened on the host and executed by descriptor. What it, its loader and its libraries look up by a fixed
+//! path leads to directories of the kernel's, in which nobody can make an entry.
 
-use crate::container::loader_of;
+use crate::container::{loader_of, sealed};
 use rt_image_store::word::changeable_by_others;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::process::ExecArgs;
@@ -12,6 +14,7 @@ use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -22,6 +25,18 @@ const WANTED: Version = Version(4, 2, 0);
 
 /// Where programs and their loaders look for libraries, below the root that criu lies in.
 const LIBRARIES: [&str; 4] = ["lib64", "usr/lib64", "lib", "usr/lib"];
+
+/// What the loader of the GNU C library reads libraries' names from, whatever it is told (ld.so(8)).
+const PRELOAD: &[u8] = b"/etc/ld.so.preload";
+/// As long, and never there.
+const NOTHING: &[u8] = b"/proc/self/ns/none";
+/// What criu sees of an environment. It executes `sh` to ask for iptables, which it then takes for missing; libraries read their
+/// configuration when they are loaded.
+const ENVIRONMENT: [&str; 3] = [
+    "PATH=/proc/self/ns",
+    "GNUTLS_SYSTEM_PRIORITY_FILE=/proc/self/ns/none",
+    "OPENSSL_CONF=/proc/self/ns/none",
+];
 
 const REMEDY: &str = "install criu 4.2 or later, or name one by RT_CRIU or checkpoint.criu of config.toml";
 
@@ -70,7 +85,7 @@ impl Criu {
         let named = config.paths(&rt_config::CRIU).pop();
         let path = match named {
             Some(path) => path,
-            None => in_path()?.ok_or_else(|| err!("criu is not in PATH").hint(REMEDY))?,
+            None => in_path("criu")?.ok_or_else(|| err!("criu is not in PATH").hint(REMEDY))?,
         };
         Self::at(path)
     }
@@ -86,11 +101,31 @@ impl Criu {
         };
         let mut criu = Criu { path, version: OLDEST, loader };
         criu.version = criu.ask_version()?;
+        criu.require_libraries()?;
         if criu.version < OLDEST {
             let (path, version) = (criu.path.display(), criu.version);
             return Err(err!("{path}: criu {version} cannot work without root").hint(REMEDY));
         }
         Ok(criu)
+    }
+
+    /// Fails where the loader would look for a library elsewhere than in the directories that it is given: in a container that
+    /// is the image.
+    fn require_libraries(&self) -> Result<()> {
+        let Some((loader, dirs)) = &self.loader else { return Ok(()) };
+        let shown = || format!("list the libraries of {}", self.path.display());
+        let mut command = Command::new(loader);
+        command.arg("--library-path").arg(joined(dirs)).arg("--list").arg(&self.path);
+        let printed = output::of(command.env_clear()).context(shown)?;
+        let text = String::from_utf8_lossy(&printed.stdout).into_owned();
+        match library_elsewhere(&text, dirs) {
+            Some(library) => bail!(
+                "{}: its library {library} is in none of {}",
+                self.path.display(),
+                joined(dirs).display()
+            ),
+            None => Ok(()),
+        }
     }
 
     fn ask_version(&self) -> Result<Version> {
@@ -122,7 +157,7 @@ impl Criu {
         let loader = match &self.loader {
             Some((loader, dirs)) => {
                 let dirs = dirs.iter().map(|dir| open(dir, OFlags::PATH | OFlags::DIRECTORY));
-                Some((open(loader, OFlags::RDONLY)?, dirs.collect::<Result<Vec<_>>>()?))
+                Some(Loader::new(&open(loader, OFlags::RDONLY)?, dirs.collect::<Result<Vec<_>>>()?)?)
             }
             None => None,
         };
@@ -151,21 +186,65 @@ impl Criu {
         let dirs = copies;
         let mut opened = opened.into_iter();
         let program = opened.next().ok_or_else(|| err!("criu was not opened"))?;
-        let loader = opened.next().map(|loader| (loader, opened.collect()));
+        let loader = opened.next().map(|loader| Loader::new(&loader, opened.collect())).transpose()?;
         Ok((Opened { program, loader }, dirs))
     }
+}
+
+/// A loader that takes nothing from the image.
+#[derive(Debug)]
+struct Loader {
+    /// A copy that nobody can change, and that preloads nothing.
+    program: OwnedFd,
+    /// It has been told not to read a cache of libraries.
+    is_glibc: bool,
+    /// Where it finds libraries.
+    dirs: Vec<OwnedFd>,
+}
+
+impl Loader {
+    fn new(file: &OwnedFd, dirs: Vec<OwnedFd>) -> Result<Loader> {
+        let shown = || fd::shown(file);
+        let mut text = fd::read_file(&PathBuf::from(fd::link(file))).context(shown)?;
+        let is_glibc = replace_all(&mut text, PRELOAD, NOTHING);
+        let program =
+            sealed(Path::new("criu"), |copy| Ok(std::fs::File::from(copy.try_clone()?).write_all(&text)?));
+        Ok(Loader { program: program.context(|| "copy the loader of criu")?, is_glibc, dirs })
+    }
+}
+
+/// Replaces every `from` of `text` by `to`, which is as long. False where there is none.
+fn replace_all(text: &mut [u8], from: &[u8], to: &[u8]) -> bool {
+    let mut found = false;
+    let mut start = 0;
+    while let Some(n) = text[start..].windows(from.len()).position(|window| window == from) {
+        text[start + n..][..to.len()].copy_from_slice(to);
+        start += n + to.len();
+        found = true;
+    }
+    found
+}
+
+/// The first library of `text`, what a loader lists, that is not found in one of `dirs`.
+fn library_elsewhere(text: &str, dirs: &[PathBuf]) -> Option<String> {
+    let found = |path: &str| {
+        let path = path.split(" (").next().unwrap_or(path);
+        Path::new(path).parent().is_some_and(|dir| dirs.iter().any(|known| known == dir))
+    };
+    let mut libraries = text.lines().filter_map(|line| line.trim().split_once(" => "));
+    libraries.find(|(_, path)| !found(path)).map(|(name, _)| name.to_owned())
 }
 
 /// A criu that can be executed where its path means nothing.
 #[derive(Debug)]
 pub(super) struct Opened {
     program: OwnedFd,
-    loader: Option<(OwnedFd, Vec<OwnedFd>)>,
+    loader: Option<Loader>,
 }
 
 impl Opened {
     /// Replaces this process by criu with the arguments `args`; returns only the error. `keep` are descriptors that criu gets
-    /// beside the standard streams. The environment is empty.
+    /// beside the standard streams.
     pub(super) fn exec(&self, args: &[String], keep: &[&OwnedFd]) -> Error {
         match self.try_exec(args, keep) {
             Ok(error) | Err(error) => error.context("execute criu"),
@@ -173,6 +252,8 @@ impl Opened {
     }
 
     fn try_exec(&self, args: &[String], keep: &[&OwnedFd]) -> Result<Error> {
+        // The paths below are of the kernel's own file system.
+        fd::open_proc()?;
         // Whatever else is open here is the host's.
         fd::cloexec_from(3)?;
         take_capabilities()?;
@@ -181,16 +262,17 @@ impl Opened {
         let path = |fd: &OwnedFd| fd::link(fd);
         let mut words = vec!["criu".to_owned()];
         let executed = match &self.loader {
-            Some((loader, dirs)) => {
-                dirs.iter().try_for_each(|dir| fd::keep_over_exec(dir.as_raw_fd()))?;
-                let dirs: Vec<String> = dirs.iter().map(path).collect();
+            Some(loader) => {
+                loader.dirs.iter().try_for_each(|dir| fd::keep_over_exec(dir.as_raw_fd()))?;
+                let dirs: Vec<String> = loader.dirs.iter().map(path).collect();
+                words.extend(loader.is_glibc.then(|| "--inhibit-cache".to_owned()));
                 words.extend(["--library-path".to_owned(), dirs.join(":"), path(&self.program)]);
-                loader
+                &loader.program
             }
             None => &self.program,
         };
         words.extend_from_slice(args);
-        Ok(ExecArgs::new(&words, &[])?.exec_fd(executed))
+        Ok(ExecArgs::new(&words, &ENVIRONMENT.map(str::to_owned))?.exec_fd(executed))
     }
 }
 
@@ -200,17 +282,17 @@ fn take_capabilities() -> Result<()> {
     if rustix::process::geteuid().is_root() {
         return caps::raise();
     }
-    const SET_IDS: caps::Mask = 1 << 6 | 1 << 7;
-    let all = caps::current()?.permitted.bits() & !SET_IDS;
+    let all = caps::current()?.permitted.bits() & !caps::SET_IDS;
     caps::set(&caps::Sets { bounding: all, effective: all, permitted: all, inheritable: all, ambient: all })?;
     Ok(())
 }
 
-fn in_path() -> Result<Option<PathBuf>> {
+/// The first program `name` in PATH.
+pub(super) fn in_path(name: &str) -> Result<Option<PathBuf>> {
     let path = caller::path("PATH").unwrap_or_default();
-    // Debian has it in /usr/sbin, which is in no user's PATH.
+    // Debian has criu in /usr/sbin, which is in no user's PATH.
     let dirs = std::env::split_paths(&path).chain(["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from));
-    for candidate in dirs.filter(|dir| dir.is_absolute()).map(|dir| dir.join("criu")) {
+    for candidate in dirs.filter(|dir| dir.is_absolute()).map(|dir| dir.join(name)) {
         match fs::access(&candidate, fs::Access::EXEC_OK) {
             Ok(()) => return Ok(Some(candidate)),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => {}
@@ -291,5 +373,26 @@ mod tests {
         assert_eq!(parse_version(""), None);
         assert!(Version(3, 17, 1) < OLDEST && Version(4, 10, 0) > WANTED);
         assert!(OLDEST.shortcoming().is_some() && WANTED.shortcoming().is_none());
+    }
+
+    #[test]
+    fn libraries_lie_where_the_loader_is_told_to_look() {
+        let dirs = [PathBuf::from("/usr/lib64"), PathBuf::from("/usr/lib")];
+        let of = |text: &str| library_elsewhere(text, &dirs);
+        assert_eq!(
+            of("\tlinux-vdso.so.1 (0x1)\n\tlibc.so.6 => /usr/lib/libc.so.6 (0x2)\n\t/lib64/ld.so (0x3)\n"),
+            None
+        );
+        assert_eq!(of("\tlibnet.so.1 => /opt/lib/libnet.so.1 (0x2)\n"), Some("libnet.so.1".into()));
+        assert_eq!(of("\tlibnet.so.1 => not found\n"), Some("libnet.so.1".into()));
+    }
+
+    #[test]
+    fn the_copy_of_a_loader_preloads_nothing() {
+        assert_eq!(PRELOAD.len(), NOTHING.len());
+        let mut text = [&b"x"[..], PRELOAD, b"\0y", PRELOAD, b"z"].concat();
+        assert!(replace_all(&mut text, PRELOAD, NOTHING));
+        assert_eq!(text, [&b"x"[..], NOTHING, b"\0y", NOTHING, b"z"].concat());
+        assert!(!replace_all(&mut text, PRELOAD, NOTHING));
     }
 }

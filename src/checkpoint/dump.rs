@@ -5,6 +5,7 @@
 
 use super::aside;
 use super::criu::{Criu, Opened};
+use super::gpu::{self, Cuda, Parted};
 use super::image::{self, Draft, Image};
 use super::manifest::Manifest;
 use super::preflight::{self, Found, Network};
@@ -110,47 +111,118 @@ fn wait_for_init<T>(look: impl Fn() -> Result<T>) -> Result<T> {
     look()
 }
 
-/// Has `criu`, or the one that is found now, write an image of container `id`, and ends it unless it is to go on.
-pub(crate) fn dump(store: &Store, id: &str, options: &DumpOptions, criu: Option<&Criu>) -> Result<()> {
-    let subject = Subject::of(store, id)?;
+/// The programs of the host that an image needs.
+#[derive(Debug)]
+pub(crate) struct Programs {
+    criu: Criu,
+    /// Only programs on GPUs need it.
+    cuda: Option<Cuda>,
+}
+
+impl Programs {
+    /// Finds them.
+    pub(super) fn find() -> Result<Programs> {
+        Ok(Programs { criu: Criu::find()?, cuda: Cuda::find()? })
+    }
+}
+
+/// Has `programs`, or those that are found now, write an image of container `id`, and ends it unless it is to go on.
+pub(crate) fn dump(
+    store: &Store,
+    id: &str,
+    options: &DumpOptions,
+    programs: Option<&Programs>,
+) -> Result<()> {
+    let mut subject = Subject::of(store, id)?;
     let found;
-    let criu = match criu {
-        Some(criu) => criu,
+    let programs = match programs {
+        Some(programs) => programs,
         None => {
-            found = Criu::find()?;
+            found = Programs::find()?;
             &found
         }
     };
+    let cuda = programs.cuda.as_ref();
+    if !subject.record.parted.is_empty() {
+        // A call that was killed has left it so.
+        go_on(store, id, cuda)?;
+        subject = Subject::of(store, id)?;
+    }
     let tree = subject.tree(store)?;
     // containerd pauses a container before, and resumes it.
     let is_paused = subject.record.paused;
     if let Some(stopped) = tree.processes.iter().find(|process| process.state == 'T' && !is_paused) {
         return Err(err!("{} is stopped", stopped.shown()).hint("continue or end it first"));
     }
-    let found = preflight::check(&tree, subject.network(), subject.filters.len())?;
-    let draft = Draft::begin(&options.image)?;
-    let memory = memory_fs::of_config(&subject.spec);
-    // Whoever ends this process while the tree is stopped leaves a container that `rt resume` continues.
-    container::note_stopped(store, id)?;
-    let dumped = run_criu(criu, &subject, &tree, &found, &memory, &draft.image, options);
-    let finished = dumped.and_then(|()| seal(store, &subject, memory, draft));
-    if finished.is_err() || options.leave_running {
-        let resumed = if is_paused { Ok(()) } else { container::resume(store, id) };
-        return finished.and(resumed);
+    let parted = Parted::of(&tree, cuda)?;
+    if is_paused && !parted.is_empty() {
+        return Err(err!("container {id} is paused, and has processes on GPUs").hint("rt resume it first"));
+    }
+    let written = parted
+        .part(store, id, cuda)
+        .and_then(|()| write(store, &programs.criu, &subject, &tree, &parted, options));
+    if written.is_err() || options.leave_running {
+        let resumed = if is_paused { Ok(()) } else { go_on(store, id, cuda) };
+        return match (written, resumed) {
+            (Err(e), Err(resumed)) => Err(e.hint(resumed)),
+            (written, resumed) => written.and(resumed),
+        };
     }
     container::end_dumped(store, id)
 }
 
+/// Continues a paused container, and gives its processes back the GPUs that a checkpoint which was killed has parted them from.
+pub(crate) fn resume(store: &Store, id: &str) -> Result<()> {
+    match store.load(id)?.parted.is_empty() {
+        true => container::resume(store, id),
+        false => go_on(store, id, Cuda::find()?.as_ref()),
+    }
+}
+
+/// Undoes what keeps the processes of a container from going on, as far as its record says that something does.
+fn go_on(store: &Store, id: &str, cuda: Option<&Cuda>) -> Result<()> {
+    if store.load(id)?.paused {
+        container::resume(store, id)?;
+    }
+    gpu::give_back(store, id, cuda)
+}
+
+/// Writes an image of the tree, and leaves it stopped.
+fn write(
+    store: &Store,
+    criu: &Criu,
+    subject: &Subject,
+    tree: &Tree,
+    parted: &Parted<'_>,
+    options: &DumpOptions,
+) -> Result<()> {
+    let found = preflight::check(tree, subject.network(), subject.filters.len())?;
+    let draft = Draft::begin(&options.image)?;
+    let memory = memory_fs::of_config(&subject.spec);
+    // Whoever ends this process while the tree is stopped leaves a container that `rt resume` continues.
+    container::note_stopped(store, &subject.record.id)?;
+    run_criu(criu, subject, tree, &found, &memory, &draft.image, options)?;
+    seal(store, subject, memory, parted, draft)
+}
+
 /// Makes a whole image of a draft in which criu has written.
-fn seal(store: &Store, subject: &Subject, memory: Vec<PathBuf>, draft: Draft) -> Result<()> {
+fn seal(
+    store: &Store,
+    subject: &Subject,
+    memory: Vec<PathBuf>,
+    parted: &Parted<'_>,
+    draft: Draft,
+) -> Result<()> {
     // Once more, now that nothing changes: the processes may have done meanwhile what criu damages in silence.
     let tree = subject.tree(store)?;
     let found = preflight::check(&tree, subject.network(), subject.filters.len())?;
     let manifest = Manifest {
         streams: found.streams.to_vec(),
         kinds: found.kinds,
+        modes: found.modes,
         memory,
         own_network: subject.network() == Network::Own,
+        gpus: parted.gpus.clone(),
         ..Manifest::new(tree.program().inside, tree.highest())?
     };
     if manifest.is_of_first() {

@@ -1,5 +1,6 @@
 //! What `rt` writes beside the files of criu: rt.json says what the image is of, and that it is whole.
 
+use super::gpu::Gpus;
 use super::image::Image;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err, fd};
@@ -51,10 +52,16 @@ pub(super) struct Manifest {
     /// What kinds of files they were.
     #[serde(default)]
     pub kinds: [Kind; 3],
+    /// Their permissions.
+    #[serde(default)]
+    pub modes: [u32; 3],
     /// Where file systems in memory are. The content of the Nth is in the directory `memory-N`.
     pub memory: Vec<PathBuf>,
     /// The container has a network of its own, whose connections were kept.
     pub own_network: bool,
+    /// What was on GPUs.
+    #[serde(default, skip_serializing_if = "Gpus::is_empty")]
+    pub gpus: Gpus,
 }
 
 impl Manifest {
@@ -69,8 +76,10 @@ impl Manifest {
             highest,
             streams: Vec::new(),
             kinds: [Kind::Other; 3],
+            modes: [0; 3],
             memory: Vec::new(),
             own_network: false,
+            gpus: Gpus::default(),
         })
     }
 

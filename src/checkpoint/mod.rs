@@ -9,6 +9,8 @@ mod criu;
 mod criu_log;
 mod dump;
 mod filters;
+mod fork;
+mod gpu;
 mod image;
 mod manifest;
 mod memory_fs;
@@ -19,5 +21,7 @@ mod requeue;
 mod restore;
 
 pub(crate) use criu::Criu;
-pub(crate) use dump::{DumpOptions, dump};
+pub(crate) use dump::{DumpOptions, dump, resume};
+pub(crate) use fork::{ForkOptions, fork};
+pub(crate) use gpu::Cuda;
 pub(crate) use restore::Restore;

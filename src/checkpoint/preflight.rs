@@ -35,6 +35,8 @@ pub(super) struct Found {
     pub streams: [String; 3],
     /// What kinds of files they are.
     pub kinds: [Kind; 3],
+    /// Their permissions.
+    pub modes: [u32; 3],
     /// Files of the caller that the container does not show, by the name that criu is told when it dumps.
     pub external: BTreeSet<String>,
     /// A socket of datagrams leads to a program outside, such as syslog's, and is connected again by its name.
@@ -53,7 +55,7 @@ pub(super) enum Network {
 }
 
 /// A descriptor of a process.
-struct Descriptor<'a> {
+pub(super) struct Descriptor<'a> {
     process: &'a Process,
     number: i32,
     /// What the link in procfs says.
@@ -63,12 +65,14 @@ struct Descriptor<'a> {
 }
 
 impl Descriptor<'_> {
-    fn refused(&self, what: &str, remedy: &str) -> Error {
+    /// The error that says what is in the way.
+    pub(super) fn refused(&self, what: &str, remedy: &str) -> Error {
         let error = err!("{}: descriptor {} is {what}", self.process.shown(), self.number);
         error.hint(remedy)
     }
 
-    fn text(&self) -> String {
+    /// What the link in procfs says.
+    pub(super) fn text(&self) -> String {
         self.target.display().to_string()
     }
 
@@ -83,16 +87,18 @@ impl Descriptor<'_> {
         text.strip_prefix(kind)?.strip_prefix(":[")?.strip_suffix(']')?.parse().ok()
     }
 
-    fn kind(&self) -> Result<Kind> {
+    fn kind(&self) -> Result<(Kind, u32)> {
         let stat = fs::stat(self.path()).context(|| format!("look at {}", self.text()))?;
-        Ok(match FileType::from_raw_mode(stat.st_mode) {
+        let kind = match FileType::from_raw_mode(stat.st_mode) {
             FileType::CharacterDevice if stat.st_rdev == fs::makedev(1, 3) => Kind::Null,
             FileType::RegularFile => Kind::File,
             _ => Kind::Other,
-        })
+        };
+        Ok((kind, stat.st_mode & 0o777))
     }
 
-    fn path(&self) -> PathBuf {
+    /// The link in procfs.
+    pub(super) fn path(&self) -> PathBuf {
         self.process.dir().join(format!("fd/{}", self.number))
     }
 }
@@ -117,7 +123,7 @@ pub(super) fn check(tree: &Tree, network: Network, filters: usize) -> Result<Fou
     for descriptor in descriptors.iter().filter(|d| d.process.pid == tree.program().pid && d.number <= 2) {
         let number = descriptor.number.unsigned_abs() as usize;
         found.streams[number] = stream_name(descriptor, &mounts, &pipes)?;
-        found.kinds[number] = descriptor.kind()?;
+        (found.kinds[number], found.modes[number]) = descriptor.kind()?;
     }
     check_external(&descriptors, &mounts, &mut found)?;
     check_sockets(&descriptors, tree, network, &mut found)?;
@@ -150,7 +156,8 @@ fn has_ended(process: &Process) -> Result<bool> {
     Ok(Process::read(process.pid)?.is_none_or(|process| process.state == 'Z'))
 }
 
-fn descriptors_of(process: &Process) -> Result<Vec<Descriptor<'_>>> {
+/// All descriptors of a process.
+pub(super) fn descriptors_of(process: &Process) -> Result<Vec<Descriptor<'_>>> {
     let mut descriptors = Vec::new();
     let entries = match look::entries(process.dir().join("fd")) {
         // It is ending, and has none any more.

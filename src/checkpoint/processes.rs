@@ -101,6 +101,12 @@ impl Status {
         }
     }
 
+    /// All numbers behind `key`.
+    pub(super) fn numbers(&self, key: &str) -> Result<Vec<u32>> {
+        let numbers = self.text(key).map(|text| text.split_whitespace().map(str::parse).collect());
+        numbers.and_then(Result::ok).ok_or_else(|| err!("a file status of /proc has no numbers {key}"))
+    }
+
     /// The mask behind `key`.
     pub(super) fn mask(&self, key: &str) -> Result<u64> {
         let mask = self.text(key).and_then(|text| u64::from_str_radix(&text, 16).ok());

@@ -6,12 +6,13 @@
 //! owner may have changed.
 
 use super::criu::{Criu, Opened};
-use super::dump::{self, DumpOptions};
+use super::dump::{self, DumpOptions, Programs};
+use super::gpu::Cuda;
 use super::image::{Image, Place};
 use super::manifest::{Kind, Manifest};
 use super::processes::{Status, threads};
 use super::{aside, criu_log, filters, memory_fs, requeue};
-use crate::container::{Checkpoint, Limits, Signalled};
+use crate::container::{Checkpoint, Choice, CreateOptions, FixedIds, Limits, Signalled};
 use crate::store::Store;
 use rt_spec::Spec;
 use rt_sys::error::{Context, Error, Result};
@@ -30,6 +31,7 @@ struct Source {
     image: Image,
     manifest: Manifest,
     criu: Opened,
+    cuda: Option<Cuda>,
     /// Where criu writes its log, if not into the image.
     work: Option<OwnedFd>,
 }
@@ -51,8 +53,8 @@ pub(crate) struct Keep {
     pub dump: DumpOptions,
     /// How many seconds lie between two images; 0 makes none but when it is told to.
     pub every: u32,
-    /// It was found before this process may have entered a user namespace, where files of root are nobody's.
-    criu: Criu,
+    /// They were found before this process may have entered a user namespace, where files of root are nobody's.
+    programs: Programs,
 }
 
 impl Restore {
@@ -61,17 +63,23 @@ impl Restore {
         Self::of(Image::open(path)?, work)
     }
 
-    fn of(image: Image, work: Option<&Path>) -> Result<Restore> {
+    /// The same of an image that is open.
+    pub(super) fn of(image: Image, work: Option<&Path>) -> Result<Restore> {
         let manifest = Manifest::read(&image)?;
         manifest.check_machine()?;
         let work = work.map(|path| dump::open_work(path).map(|(_, dir)| dir)).transpose()?;
-        let source = Source { image, manifest, criu: Criu::find()?.open()?, work };
+        let source = Source { image, manifest, criu: Criu::find()?.open()?, cuda: Cuda::find()?, work };
         Ok(Restore { source: Some(source), ..Restore::default() })
     }
 
-    /// True where the program was the first process of its PID namespace, and will be.
-    pub(crate) fn is_of_first(&self) -> bool {
-        self.makes_first()
+    /// Has a container get the processes of the image, where they have their numbers.
+    pub(crate) fn make_in(self, options: &mut CreateOptions) {
+        if !self.makes_first() {
+            // criu makes processes by their numbers, which are free in a PID namespace of their own only.
+            options.overrides.namespaces.pid = Some(Choice::Private);
+            options.overrides.init = Some(true);
+        }
+        options.checkpoint = Some(Box::new(self));
     }
 
     /// The image `DIR/last` where there is one, and images in its place when the foreground is told to.
@@ -95,7 +103,7 @@ impl Restore {
         };
         let dump = DumpOptions { image: fd::absolute(last)?, ..DumpOptions::default() };
         // What keeps criu from working is said now, and not only at the signal.
-        Ok(Restore { keep: Some(Keep { dump, every, criu: Criu::find()? }), ..restore })
+        Ok(Restore { keep: Some(Keep { dump, every, programs: Programs::find()? }), ..restore })
     }
 }
 
@@ -111,6 +119,7 @@ impl Checkpoint for Restore {
     fn restore(&self, config: &Spec, most: &Limits, runtime: Option<BorrowedFd<'_>>) -> Result<i32> {
         let Some(source) = &self.source else { bail!("there is no image") };
         filters::check_image(&source.image, &most.filters)?;
+        source.manifest.gpus.map(Path::new("/"))?;
         memory_fs::restore(&source.manifest.memory, &memory_fs::of_config(config), &source.image)?;
         let log_in = source.work.as_ref().unwrap_or(&source.image.dir);
         criu_log::make(log_in, "restore.log")?;
@@ -122,6 +131,11 @@ impl Checkpoint for Restore {
     fn check(&self, most: &Limits) -> Result<()> {
         let Some(source) = &self.source else { bail!("there is no image") };
         check(source.manifest.program, most)
+    }
+
+    fn goes_on(&self, store: &Store, id: &str) -> Result<()> {
+        let Some(source) = &self.source else { return Ok(()) };
+        source.manifest.gpus.restore(store, id, source.cuda.as_ref())
     }
 
     fn begin(&self) {
@@ -185,6 +199,9 @@ impl Source {
                     }
                     _ => rustix::io::fcntl_dupfd_cloexec(stream, 3).context(|| "copy a standard stream")?,
                 };
+                if self.manifest.kinds[n] == Kind::File {
+                    give_mode(&copy, self.manifest.modes[n])?;
+                }
                 streams.push((copy, name));
             }
         }
@@ -217,7 +234,19 @@ fn has_place(stream: BorrowedFd<'_>) -> Result<bool> {
     }
 }
 
-fn open_null() -> Result<OwnedFd> {
+/// Gives a file, which takes another's place, the permissions of that one: criu refuses it otherwise.
+fn give_mode(stream: &OwnedFd, mode: u32) -> Result<()> {
+    if mode == 0 || fd::stat(stream)?.st_mode & 0o777 == mode {
+        return Ok(());
+    }
+    match rustix::fs::fchmod(stream, Mode::from_raw_mode(mode & 0o777)) {
+        // It is another user's, and criu will say what is wrong with it.
+        Err(Errno::PERM) => Ok(()),
+        changed => changed.context(|| "give a standard stream the permissions that it had"),
+    }
+}
+
+pub(super) fn open_null() -> Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
     rustix::fs::open("/dev/null", flags, Mode::empty()).context(|| "open /dev/null")
 }
@@ -261,9 +290,26 @@ fn check_thread(status: &Status, most: &Limits) -> Result<()> {
     if most.no_new_privs && status.last("NoNewPrivs")? != 1 {
         bail!("it lacks no_new_privs, which the config sets");
     }
+    if let Some(ids) = &most.ids {
+        check_ids(status, ids)?;
+    }
     match (status.filters()?, i32::try_from(most.filters.len())) {
         (has, Ok(wanted)) if has == wanted => Ok(()),
         (has, _) => bail!("it has {has} seccomp filters, and the config gives {}", most.filters.len()),
+    }
+}
+
+/// Compares all user and group ids of a thread, the saved ones and those for files among them.
+fn check_ids(status: &Status, ids: &FixedIds) -> Result<()> {
+    for (key, wanted) in [("Uid", ids.uid), ("Gid", ids.gid)] {
+        if let Some(other) = status.numbers(key)?.into_iter().find(|id| *id != wanted) {
+            bail!("its {key} is {other}, and the config's {wanted}");
+        }
+    }
+    let known = |group: &u32| ids.groups.as_ref().is_none_or(|known| known.contains(group));
+    match status.numbers("Groups")?.into_iter().find(|group| !known(group)) {
+        Some(group) => bail!("it is in group {group}, in which the config's user is not"),
+        None => Ok(()),
     }
 }
 
@@ -275,7 +321,7 @@ impl Keep {
             _ => return Ok(Signalled::PassOn),
         };
         let options = DumpOptions { leave_running: !ends, ..self.dump.clone() };
-        let dumped = dump::dump(store, id, &options, Some(&self.criu));
+        let dumped = dump::dump(store, id, &options, Some(&self.programs));
         if !ends {
             signal::alarm(self.every);
         }

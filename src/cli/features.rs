@@ -12,7 +12,7 @@ pub(super) fn run(_: &Call) -> Result<u8> {
 }
 
 fn features() -> Value {
-    let mut annotations = json!({ "rt.version": rt_cli::VERSION, "rt.checkpoint.enabled": "true" });
+    let mut annotations = json!({ "rt.version": rt_cli::VERSION, "rt.checkpoint.enabled": "true", "rt.checkpoint.gpus": "nvidia" });
     if let Some(commit) = rt_cli::COMMIT {
         annotations["rt.commit"] = json!(commit);
     }

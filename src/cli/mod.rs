@@ -11,6 +11,7 @@ mod doctor;
 mod events;
 mod exec;
 mod features;
+mod fork;
 mod image;
 mod kill;
 mod list;

@@ -3,7 +3,7 @@
 use super::table::*;
 use super::{Call, checkpoint, create};
 use crate::checkpoint::Restore;
-use crate::container::{self, Choice, Lifetime};
+use crate::container::{self, Lifetime};
 use rt_sys::error::Result;
 use std::path::PathBuf;
 
@@ -18,11 +18,6 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     if flags.has(&DETACH) {
         options.lifetime = Lifetime::Detached;
     }
-    if !restore.is_of_first() {
-        // criu makes processes by their numbers, which are free in a PID namespace of their own only.
-        options.overrides.namespaces.pid = Some(Choice::Private);
-        options.overrides.init = Some(true);
-    }
-    options.checkpoint = Some(Box::new(restore));
+    restore.make_in(&mut options);
     container::run(&super::new_store(call)?, options)
 }

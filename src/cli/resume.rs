@@ -1,12 +1,12 @@
 //! `rt resume`
 
 use super::Call;
-use crate::container;
+use crate::checkpoint;
 use rt_sys::error::Result;
 
 /// Continues a paused container.
 pub(super) fn run(call: &Call) -> Result<u8> {
     let named = super::find(call)?;
-    container::resume(&named.store, &named.id)?;
+    checkpoint::resume(&named.store, &named.id)?;
     Ok(0)
 }

@@ -526,7 +526,8 @@ with --regex it is skipped. --force kills it first.",
         ],
         about: "\
 criu(8) of the host does it, 4.2 or later: the first in PATH, or that of RT_CRIU or checkpoint.criu in config.toml. It needs
-no root. What cannot be kept is said with the process and what of it is in the way, and the program goes on.
+no root. GPUs of NVIDIA take NVIDIA's cuda-checkpoint, which is found in the same way (RT_CUDA_CHECKPOINT, checkpoint.cuda). What
+cannot be kept is said with the process and what of it is in the way, and the program goes on.
 
 The image is a directory for its owner alone: it holds what the program has in memory, keys too. It is put on the disk, and an
 older one at its place goes only then; anything else there is no place for one. The container is ended and removed afterwards, unless --leave-running is given.",
@@ -569,6 +570,21 @@ the same size. Standard streams that were the caller's become those of this call
 No process goes on that has more capabilities than the config gives, or lacks its no_new_privs. The exit code is the program's.",
         examples: &[("go on", "rt restore -b ./debian --image-path ck job1")],
         run: restore::run,
+        ..ONE_ID
+    },
+    Command {
+        name: "fork",
+        summary: "make new containers with processes like those of one that runs",
+        usage: &["ID NEW..."],
+        operands: 2..=4096,
+        flags: &[&TCP_CLOSE, &USER_MAP],
+        about: "\
+The program is written to memory once, goes on, and is restored in each new container, as by rt checkpoint and rt restore. These
+are made from the config of the first one, hooks included, and are detached. Each has its name as host name, by which its program
+knows which it is, a PID namespace, and what the first one had in memory file systems. What it prints is in its log (rt logs); its
+standard input is empty.",
+        examples: &[("four workers that have their modules loaded", "rt fork warm w1 w2 w3 w4")],
+        run: fork::run,
         ..ONE_ID
     },
     Command { name: "resume", summary: "continue a paused container", run: resume::run, ..ONE_ID },

@@ -444,7 +444,11 @@ impl<'a> Launch<'a> {
         let (child, early) = self.spawn_init(init, &link)?;
         drop(init_link);
         drop(console.sender);
-        match self.attend(dir, &link, &child, early) {
+        let attended = self.attend(dir, &link, &child, early).and_then(|attended| {
+            let Some(checkpoint) = self.request.restored() else { return Ok(attended) };
+            checkpoint.goes_on(self.store, &self.id).map(|()| attended)
+        });
+        match attended {
             Ok((record, supervisor)) => {
                 let child = match adopted {
                     Some(_) => self.adopt(&child, record.pid)?,
@@ -621,6 +625,7 @@ impl<'a> Launch<'a> {
             owner: self.caller.uid,
             annotations: annotations.map(|(k, v)| (k.clone(), v.clone())).collect(),
             paused: false,
+            parted: Vec::new(),
             // Any member may be the last one, and most of them run in place.
             in_place: self.member().is_some(),
             own_pid_namespace: self.plan.makes(Namespace::Pid),

@@ -237,6 +237,12 @@ pub(crate) fn note_stopped(store: &Store, id: &str) -> Result<()> {
     store.container(id)?.save(&record)
 }
 
+/// Notes which processes are parted from their GPUs, by their numbers inside.
+pub(crate) fn note_parted(store: &Store, id: &str, processes: &[i32]) -> Result<()> {
+    let record = Record { parted: processes.to_vec(), ..store.load(id)? };
+    store.container(id)?.save(&record)
+}
+
 /// Continues a paused container.
 pub(crate) fn resume(store: &Store, id: &str) -> Result<()> {
     let dir = store.container(id)?;

@@ -42,12 +42,12 @@ pub(crate) use handover::Handover;
 pub(crate) use images::{ImageMounts, Way, mount_for as mount_image};
 pub(crate) use init::undumpable;
 pub(crate) use lifecycle::{
-    Deletion, Receiver, delete, end_dumped, kill, note_stopped, pause, resume, start,
+    Deletion, Receiver, delete, end_dumped, kill, note_parted, note_stopped, pause, resume, start,
 };
 pub(crate) use not_executable::loader_of;
 pub(crate) use pid1::main as init_main;
 pub(crate) use plan::criu_filter;
-pub(crate) use protect::protect_binary;
+pub(crate) use protect::{protect_binary, sealed};
 pub(crate) use ranks::run_rank;
 pub(crate) use refused::remedy as namespaces_remedy;
 pub(crate) use saving::{keep_layer, show_as_bundle};
@@ -405,6 +405,9 @@ pub(crate) trait Checkpoint: std::fmt::Debug {
     /// Compares all processes of this one's /proc with what the config gives.
     fn check(&self, most: &Limits) -> Result<()>;
 
+    /// Called in the runtime when the program goes on, or is about to: it gets back what no memory holds.
+    fn goes_on(&self, store: &Store, id: &str) -> Result<()>;
+
     /// Called when the program runs, in the foreground, which has blocked all signals.
     fn begin(&self);
 
@@ -435,6 +438,19 @@ pub(crate) struct Limits {
     pub no_new_privs: bool,
     /// Each has these filters, in the order in which they are loaded.
     pub filters: Vec<Filter>,
+    /// Each has these ids; `None` where the config lets a program change them.
+    pub ids: Option<FixedIds>,
+}
+
+/// The user and the groups of a process that cannot change them.
+#[derive(Debug)]
+pub(crate) struct FixedIds {
+    /// User id inside.
+    pub uid: u32,
+    /// Group id inside.
+    pub gid: u32,
+    /// The supplementary groups; `None` where they are the caller's.
+    pub groups: Option<Vec<u32>>,
 }
 
 /// The namespaces of the container of this config, whose first process is `pid`, that are not the caller's.

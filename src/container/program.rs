@@ -5,7 +5,7 @@
 
 use super::path_search::find_program;
 use super::plan::{ProcessPlan, SeccompPlan, bit_list, devices_filter, shared_filter, terminal_filter};
-use super::{Limits, not_executable};
+use super::{FixedIds, Limits, not_executable};
 use crate::hooks::{self, Inside};
 use oci_spec::runtime::Hook;
 use rt_launch::task::JobDirectory;
@@ -46,7 +46,23 @@ impl Prepared {
 impl ProcessPlan {
     /// What a process of the container has.
     pub(super) fn limits(&self) -> Result<Limits> {
-        Ok(Limits { caps: self.caps.bounding, no_new_privs: self.no_new_privs, filters: self.filters()? })
+        Ok(Limits {
+            caps: self.caps.bounding,
+            no_new_privs: self.no_new_privs,
+            filters: self.filters()?,
+            ids: self.cannot_change_ids().then(|| FixedIds {
+                uid: self.uid,
+                gid: self.gid,
+                groups: self.groups.clone(),
+            }),
+        })
+    }
+
+    /// True where neither a capability nor a file's set-id bits give the program another user or group.
+    fn cannot_change_ids(&self) -> bool {
+        // What the program has: root by execve(2) all that it may have, and others what is kept.
+        let has = if self.uid == 0 { self.caps.bounding } else { self.caps.ambient };
+        self.no_new_privs && has & caps::SET_IDS == 0
     }
 
     /// The filters of a program that is not in its caller's session, in the order in which they are loaded.

@@ -97,7 +97,7 @@ fn sealed_own(fill: impl FnOnce(&OwnedFd) -> Result<()>) -> Result<OwnedFd> {
 }
 
 /// A file in memory of this name, which `fill` has filled and nobody can change.
-pub(super) fn sealed(name: &Path, fill: impl FnOnce(&OwnedFd) -> Result<()>) -> Result<OwnedFd> {
+pub(crate) fn sealed(name: &Path, fill: impl FnOnce(&OwnedFd) -> Result<()>) -> Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     // Kernels before 6.3 do not know MFD_EXEC, and let every memory file be executed.
     let copy = fs::memfd_create(name, flags | MemfdFlags::EXEC).or_else(|_| fs::memfd_create(name, flags))?;

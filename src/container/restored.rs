@@ -12,13 +12,13 @@ use super::plan::{MountKind, MountPlan, Plan};
 use super::sync::{FromInit, Link};
 use super::{Checkpoint, mounts};
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::mount;
+use rt_sys::mount::{self, Follow, Recursive};
 use rt_sys::ns::{self, Namespace, Namespaces};
 use rt_sys::process::{self, Child, Memory};
 use rt_sys::rootfs::{Image, PROC_MAGIC, Rootfs};
 use rt_sys::{bail, err, fd, signal};
 use rustix::event::{PollFd, PollFlags};
-use rustix::fd::BorrowedFd;
+use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
@@ -159,6 +159,8 @@ impl Plan {
         let (Some(late), Some(mount)) = (&self.late, proc_of(self)) else { return Ok(()) };
         // Before the other one goes: the kernel gives a user namespace a new one where it sees one in full.
         let tree = mounts::new_proc(mount)?;
+        // What hooks have mounted there, such as the one for GPUs, comes along.
+        let below = take_below_proc()?;
         // It is another PID namespace's. Whoever has a file or a directory of it would keep it: then the kernel refuses (EBUSY).
         rustix::mount::unmount(PROC, UnmountFlags::empty()).map_err(|e| match e {
             Errno::BUSY => {
@@ -167,12 +169,29 @@ impl Plan {
             e => Error::from(e).context("unmount /proc"),
         })?;
         mount::attach_to(&tree, Path::new(PROC)).context(|| "mount /proc")?;
+        for (point, tree) in &below {
+            mount::attach_to(tree, point).context(|| format!("mount {}", point.display()))?;
+        }
         let root = fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let mut rootfs = Rootfs::for_hook(root, Image { path: Path::new("/"), readonly: true });
         rootfs.add_kernel_fs(PROC, PROC_MAGIC, Some(tree));
         mounts::mask(&rootfs, &late.masked)?;
         mounts::make_readonly(&rootfs, &late.readonly)
     }
+}
+
+/// Unmounts everything below /proc, and returns copies of it by their places, the outermost first.
+fn take_below_proc() -> Result<Vec<(PathBuf, OwnedFd)>> {
+    let mut below = Vec::new();
+    for mounted in mount::table()?.into_iter().filter(|mounted| is_below_proc(&mounted.point)) {
+        let copy = mount::clone_path(&mounted.point, Recursive::No, Follow::Links);
+        below.push((mounted.point.clone(), copy.context(|| format!("copy {}", mounted.point.display()))?));
+    }
+    for (point, _) in below.iter().rev() {
+        rustix::mount::unmount(point, UnmountFlags::empty())
+            .context(|| format!("unmount {}", point.display()))?;
+    }
+    Ok(below)
 }
 
 /// The children that come to this process because their parents have ended, beside those that it had.

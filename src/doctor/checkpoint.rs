@@ -1,7 +1,7 @@
 //! Checkpoints: criu, and what the kernel lets it do.
 
 use super::{Check, text_of};
-use crate::checkpoint::Criu;
+use crate::checkpoint::{Criu, Cuda};
 
 pub(super) fn checks() -> Vec<Check> {
     const NAME: &str = "checkpoints";
@@ -17,8 +17,22 @@ pub(super) fn checks() -> Vec<Check> {
                 .remedy("kernel.yama.ptrace_scope of 2 or less, from the next start of the machine on"),
         ];
     }
-    vec![match criu.version.shortcoming() {
+    let of_criu = match criu.version.shortcoming() {
         Some(lacks) => Check::note(NAME, format!("{found}: {lacks}")),
         None => Check::ok(NAME, found),
-    }]
+    };
+    std::iter::once(of_criu).chain(of_gpus()).collect()
+}
+
+/// What keeps programs on GPUs, where there are some that it is for.
+fn of_gpus() -> Option<Check> {
+    const NAME: &str = "checkpoints of GPUs";
+    if text_of("/proc/driver/nvidia/version").is_empty() {
+        return None;
+    }
+    Some(match Cuda::find() {
+        Ok(Some(cuda)) => Check::ok(NAME, cuda.path.display().to_string()),
+        Ok(None) => Check::ok(NAME, "none: cuda-checkpoint is not in PATH"),
+        Err(e) => Check::note(NAME, e.to_string()),
+    })
 }

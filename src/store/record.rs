@@ -36,6 +36,9 @@ pub(crate) struct Record {
     /// Set by pause, cleared by resume.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
+    /// The processes that a checkpoint has parted from their GPUs, by their numbers inside.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parted: Vec<i32>,
     /// The runtime's process became the program. No process is left to remove the record, so the container counts as gone
     /// when the program has ended.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

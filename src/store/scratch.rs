@@ -34,7 +34,22 @@ pub(crate) struct Scratch {
 impl Scratch {
     /// Makes the layer of container `id`.
     pub(crate) fn make(id: &str) -> Result<Scratch> {
-        let own = own_directory(&place()?, "rt-writable")?;
+        Self::make_in(&place()?, "rt-writable", id)
+    }
+
+    /// Makes a directory in memory for something else of container `id`. `place` is a tmpfs.
+    pub(crate) fn in_memory(place: &Path, id: &str) -> Result<Scratch> {
+        let in_memory = is_in_memory(
+            fs::open(place, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).context(|| place.display())?,
+        )?;
+        if !in_memory {
+            return Err(err!("{}: no file system in memory", place.display()));
+        }
+        Self::make_in(place, "rt-fork", id)
+    }
+
+    fn make_in(place: &Path, kind: &str, id: &str) -> Result<Scratch> {
+        let own = own_directory(place, kind)?;
         let context = || own.display().to_string();
         let names = open_own(&own)?;
         // Nobody takes a layer that is not locked yet for one that is left over.

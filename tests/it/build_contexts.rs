@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex};
 tests! {
     BOTH {
         files_by_url, repositories_by_url, contexts_from_standard_input, contexts_by_url, contexts_of_other_names, an_agent_where_it_is_asked_for,
+        keys_are_the_callers,
     }
 }
 
@@ -285,6 +286,41 @@ fn contexts_of_other_names(ctx: &Ctx) {
     refuse("FROM more\n", &format!("more={other}"), &["line 1: FROM more", "files, and not an image"]);
     refuse(BASE, "more", &["--build-context more"]);
     refuse(BASE, "more=/none", &["--build-context", "/none"]);
+    is_clean(ctx);
+}
+
+/// ssh has the caller's keys for the context that he names, and the agent alone, where there is one, for what others name.
+fn keys_are_the_callers(ctx: &Ctx) {
+    if Command::new("git").arg("version").output().is_err() {
+        skip!("no git");
+    }
+    context(ctx);
+    let socket = ctx.path("agent");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    fs::set_permissions(&socket, fs::Permissions::from_mode(0o600)).unwrap();
+    ctx.give(&socket);
+    // It tells how it was called, and reaches nobody.
+    ctx.mkdir("programs");
+    let told = ctx.path("told");
+    ctx.file(
+        "programs/ssh",
+        &format!("#!/bin/sh\necho \"$* $SSH_AUTH_SOCK\" >>{}\nexit 1\n", told.display()),
+    );
+    fs::set_permissions(ctx.path("programs/ssh"), fs::Permissions::from_mode(0o755)).unwrap();
+    let programs = format!("{}:{}:/usr/bin:/bin", ctx.path("programs").display(), crate::images::path(ctx));
+    let called = |cmd: Cmd, texts: &[&str]| {
+        let _ = fs::remove_file(&told);
+        refused(cmd.env("PATH", &programs), texts);
+        fs::read_to_string(&told).unwrap_or_default()
+    };
+    let file = "FROM scratch\nADD git@host:team/x.git /to\n";
+    assert_eq!(called(build(ctx, file, &[]), &["line 2", "--ssh default"]), "");
+    let agent = build(ctx, file, &["--ssh", "default"]).env("SSH_AUTH_SOCK", &socket);
+    let line = called(agent, &["line 2", "git fetch"]);
+    assert!(line.contains("-F none") && line.contains("IdentityFile=none"), "{line}");
+    assert!(line.contains(&socket.display().to_string()), "{line}");
+    let line = called(rt(ctx, &["build", "ssh://host/x.git"]), &["git fetch"]);
+    assert!(line.contains("host") && !line.contains("-F none"), "{line}");
     is_clean(ctx);
 }
 

@@ -1,7 +1,7 @@
 //! `rt checkpoint`, `rt restore` and `rt run --checkpoint` as far as they need no criu: what they refuse, and what becomes of the
 //! container then. integration/checkpoint.sh has the rest.
 
-use crate::fixture::{Cmd, Container, Ctx};
+use crate::fixture::{Cmd, Container, Ctx, eventually};
 use crate::runner::tests;
 use serde_json::{Value, json};
 use std::fs;
@@ -13,7 +13,8 @@ tests! {
     BOTH {
         without_criu, what_one_id_cannot_have, states_that_have_no_image, images_that_are_none, images_of_others,
         images_of_other_machines, run_says_it_at_the_start, an_image_replaces_images_alone, places_of_others,
-        loaders_of_others,
+        loaders_of_others, gpus_are_given_back, gpus_without_cuda_checkpoint, gpus_that_cannot_be_kept,
+        gpus_of_a_killed_checkpoint, gpus_that_are_not_here, forks_that_fail,
     }
     ROOT { mounts_below_an_old_draft_stay }
 }
@@ -287,4 +288,150 @@ fn run_says_it_at_the_start(ctx: &Ctx) {
         || rt(ctx, &["run", "--checkpoint"]).arg(&dir).arg(&bundle.dir).env("RT_CRIU", some_criu(ctx));
     bundle_of().fails(&["last", "is no image of rt checkpoint"]);
     assert!(dir.join("last/f").exists());
+}
+
+/// A directory with a cuda-checkpoint (see cuda.rs).
+fn cuda(ctx: &Ctx) -> PathBuf {
+    let dir = ctx.mkdir("cuda");
+    fs::copy(std::env::current_exe().unwrap(), dir.join("cuda-checkpoint")).unwrap();
+    dir
+}
+
+/// A container whose program has a file open that stands for a GPU.
+fn on_gpu<'a>(ctx: &'a Ctx, operations: &[&str]) -> Container<'a> {
+    let device = ctx.file("nvidia0", "");
+    let bundle =
+        ctx.bundle().mount("/dev/nvidia0", "bind", device.to_str().unwrap(), &["bind"]).ops(operations);
+    ctx.started(&bundle)
+}
+
+const HOLDS: [&str; 3] = ["hold /dev/nvidia0", "ready", "sleep 60000"];
+
+/// What cuda-checkpoint has done since the last look.
+fn done(dir: &Path) -> String {
+    let log = dir.join("log");
+    let text = fs::read_to_string(&log).unwrap_or_default();
+    let _ = fs::remove_file(log);
+    text.trim().replace('\n', " ")
+}
+
+fn gpus_are_given_back(ctx: &Ctx) {
+    let (dir, container, image) = (cuda(ctx), on_gpu(ctx, &HOLDS), ctx.path("image"));
+    let with_cuda =
+        || checkpoint(ctx, &image, &container.id).env("RT_CUDA_CHECKPOINT", dir.join("cuda-checkpoint"));
+    with_cuda().silent();
+    assert_eq!(
+        (done(&dir).as_str(), container.status().as_str()),
+        ("lock checkpoint restore unlock", "running")
+    );
+    let manifest: Value = serde_json::from_str(&fs::read_to_string(image.join("rt.json")).unwrap()).unwrap();
+    let program = &manifest["program"];
+    assert_eq!(manifest["gpus"], json!({ "processes": [program], "devices": [{ "uuid": "", "model": "" }] }));
+    // Where the dump fails, or is refused, they are given back as well.
+    with_cuda().env("RT_CRIU", ctx.helper()).run();
+    assert_eq!(container.status(), "running");
+    done(&dir);
+    ctx.mkdir("full/image");
+    ctx.file("full/image/precious", "");
+    let refused = || {
+        checkpoint(ctx, &ctx.path("full/image"), &container.id)
+            .env("RT_CUDA_CHECKPOINT", dir.join("cuda-checkpoint"))
+    };
+    refused().fails(&["is no image of rt checkpoint"]);
+    assert_eq!(
+        (done(&dir).as_str(), container.status().as_str()),
+        ("lock checkpoint restore unlock", "running")
+    );
+    // A paused process answers nobody.
+    ctx.rt(["pause", &container.id]).silent();
+    with_cuda().fails(&["is paused, and has processes on GPUs", "rt resume"]);
+    ctx.rt(["resume", &container.id]).silent();
+    assert_eq!(done(&dir), "");
+}
+
+fn gpus_without_cuda_checkpoint(ctx: &Ctx) {
+    let container = on_gpu(ctx, &HOLDS);
+    let without = || checkpoint(ctx, &ctx.path("image"), &container.id).env("PATH", ctx.path("empty"));
+    without().fails(&[
+        "process ",
+        "(probe): descriptor ",
+        "/dev/nvidia0",
+        "cuda-checkpoint of NVIDIA",
+        "RT_CUDA_CHECKPOINT",
+    ]);
+    without()
+        .env("RT_CUDA_CHECKPOINT", ctx.path("none"))
+        .fails(&["none: no such program", "checkpoint.cuda"]);
+    assert_eq!(container.status(), "running");
+    assert!(!ctx.path("image").exists());
+}
+
+fn gpus_that_cannot_be_kept(ctx: &Ctx) {
+    let (dir, container) = (cuda(ctx), on_gpu(ctx, &HOLDS));
+    let with_cuda = || {
+        checkpoint(ctx, &ctx.path("image"), &container.id)
+            .env("RT_CUDA_CHECKPOINT", dir.join("cuda-checkpoint"))
+    };
+    for (action, undone) in [("lock", ""), ("checkpoint", "lock unlock")] {
+        ctx.file("cuda/fails", action);
+        let said = format!("--action {action}");
+        with_cuda().fails(&["(probe)", &said, "Could not", "cannot be performed", "no managed memory"]);
+        assert_eq!((done(&dir).as_str(), container.status().as_str()), (undone, "running"));
+        assert!(!ctx.path("image").exists());
+    }
+    // What cannot be given back is said, and tried again by the next call.
+    ctx.file("cuda/fails", "restore");
+    with_cuda().fails(&["--action restore"]);
+    assert_eq!(done(&dir), "lock checkpoint");
+    fs::remove_file(dir.join("fails")).unwrap();
+    with_cuda().silent();
+    assert_eq!(done(&dir), "restore unlock lock checkpoint restore unlock");
+}
+
+fn gpus_of_a_killed_checkpoint(ctx: &Ctx) {
+    let (dir, container) = (cuda(ctx), on_gpu(ctx, &HOLDS));
+    let with_cuda = |cmd: Cmd| cmd.env("RT_CUDA_CHECKPOINT", dir.join("cuda-checkpoint"));
+    let begin = || with_cuda(checkpoint(ctx, &ctx.path("image"), &container.id));
+    for (action, undone) in [("lock", "unlock"), ("checkpoint", "restore unlock")] {
+        ctx.file("cuda/hangs", action);
+        let job = begin().spawn();
+        eventually("cuda-checkpoint has done it", || {
+            fs::read_to_string(dir.join("log"))
+                .is_ok_and(|log| log.ends_with(&format!("{action}\n")))
+                .then_some(())
+        });
+        assert!(Command::new("kill").args(["-KILL", &job.pid().to_string()]).status().unwrap().success());
+        job.wait();
+        fs::remove_file(dir.join("hangs")).unwrap();
+        done(&dir);
+        with_cuda(ctx.rt(["resume", &container.id])).silent();
+        assert_eq!((done(&dir).as_str(), container.status().as_str()), (undone, "running"));
+        begin().silent();
+        assert_eq!(done(&dir), "lock checkpoint restore unlock");
+    }
+    with_cuda(ctx.rt(["resume", &container.id])).fails(&["container not paused"]);
+}
+
+fn gpus_that_are_not_here(ctx: &Ctx) {
+    let gpus = json!({ "processes": [2], "devices": [{ "uuid": "GPU-1", "model": "Stand-in" }] });
+    let image = image(ctx, "image", |manifest| manifest["gpus"] = gpus);
+    restore(ctx, &image)
+        .env("RT_CRIU", some_criu(ctx))
+        .fails(&["had 1 GPUs", "none is left here for one: Stand-in"]);
+}
+
+fn forks_that_fail(ctx: &Ctx) {
+    let container = started(ctx);
+    let fork = |names: &[&str]| rt(ctx, &["fork", &container.id]).args(names).env("RT_CRIU", some_criu(ctx));
+    let id = container.id.as_str();
+    fork(&[]).fails(&["fork"]);
+    fork(&["new", "new"]).fails(&["new: it is to be made twice"]);
+    fork(&["new", id]).fails(&[id, "exists"]);
+    fork(&["../new"]).fails(&["../new"]);
+    fork(&["new"]).env("RT_CRIU", no_criu(ctx)).fails(&["no-criu: no such program"]);
+    // A criu that restores nothing.
+    let failed = fork(&["first", "second"]).fails(&["first: criu failed"]);
+    assert_eq!(failed.stderr.lines().count(), 1, "{failed:?}");
+    assert_eq!(container.status(), "running");
+    ctx.rt(["state", "first"]).fails(&["does not exist"]);
 }

@@ -21,6 +21,7 @@ mod client;
 mod config;
 mod configured;
 mod criu;
+mod cuda;
 mod devices;
 mod doctor;
 mod env;
@@ -67,6 +68,7 @@ fn main() {
         Some("--exchange") => client::exchange(&args[1..]),
         Some("--one") => runner::one(&args[1], tests()),
         Some("--version") => checkpoint::say_version(),
+        _ if program == Some("cuda-checkpoint") => cuda::main(&name, &args),
         _ if is_criu => criu::main(&args),
         _ if is_probe => probe::main(args.into_iter()),
         _ => runner::all(&args, tests()),

@@ -133,6 +133,13 @@ pub static CRIU: Key = Key::of(
     "the criu that rt checkpoint and rt restore execute, in place of the first in PATH; it may lie in the root of another distribution",
 )
 .variable("RT_CRIU");
+pub static CUDA_CHECKPOINT: Key = Key::of(
+    "checkpoint",
+    "cuda",
+    Kind::Path,
+    "the cuda-checkpoint that parts programs from GPUs of NVIDIA for a checkpoint, in place of the first in PATH",
+)
+.variable("RT_CUDA_CHECKPOINT");
 
 // How `rt pull` makes a bundle.
 pub static PROFILE: Key =
@@ -204,6 +211,7 @@ pub static KEYS: &[&Key] = &[
     &HOOKS_DIRS,
     &SHARE,
     &CRIU,
+    &CUDA_CHECKPOINT,
     &PROFILE,
     &USER_MAP,
     &PULL_WRITABLE,

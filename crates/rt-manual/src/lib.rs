@@ -336,6 +336,11 @@ MV2_COMM_WORLD_RANK or SLURM_STEP_ID, and what names the run.",
         text: "The criu(8) that rt checkpoint, rt restore and rt run --checkpoint execute, in place of the first in
 PATH. It may lie in the root of another distribution, from which its loader and libraries are taken.",
     },
+    Item {
+        name: "RT_CUDA_CHECKPOINT, LD_LIBRARY_PATH",
+        text: "The cuda-checkpoint of NVIDIA that parts programs from their GPUs for a checkpoint, in place of the first
+in PATH. LD_LIBRARY_PATH says where it finds the driver's library.",
+    },
     Item { name: "RT_CACHE, XDG_CACHE_HOME", text: "Where the commands about images keep blobs; see FILES." },
     Item {
         name: "RT_BUILD_DIR",

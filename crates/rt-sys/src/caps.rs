@@ -51,6 +51,9 @@ pub const NAMES: [&str; 41] = [
 /// A set of capabilities, bit n for capability number n.
 pub type Mask = u64;
 
+/// CAP_SETGID and CAP_SETUID (capabilities(7)).
+pub const SET_IDS: Mask = 1 << 6 | 1 << 7;
+
 /// The five sets of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sets {

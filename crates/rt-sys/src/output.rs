@@ -3,10 +3,16 @@
 //! [`Command::output`] and [`std::process::Child::wait_with_output`] panic where a read of their pipes fails. Here the program
 //! prints into files in memory, which are read when it has ended. clippy.toml refuses those functions.
 
+use crate::process;
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
-use std::process::{Command, ExitStatus, Output, Stdio};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// Runs `command` with an empty standard input, and returns what it prints to standard output and standard error.
 ///
@@ -17,6 +23,32 @@ pub fn of(command: &mut Command) -> io::Result<Output> {
     command.stderr(errors.try_clone()?);
     let (status, stdout) = stdout_of(command, None)?;
     Ok(Output { status, stdout, stderr: all(&mut errors)? })
+}
+
+/// The same of a program that is killed where it takes longer than `limit`.
+///
+/// # Errors
+/// ETIMEDOUT where it was; and as [`of`].
+pub fn of_within(command: &mut Command, limit: Duration) -> io::Result<Output> {
+    let (mut printed, mut errors) = (file()?, file()?);
+    command.stdin(Stdio::null()).stdout(printed.try_clone()?).stderr(errors.try_clone()?);
+    let mut child = command.spawn()?;
+    let ended = wait_within(&child, limit);
+    if !matches!(ended, Ok(true)) {
+        child.kill()?;
+    }
+    let status = child.wait()?;
+    match ended? {
+        true => Ok(Output { status, stdout: all(&mut printed)?, stderr: all(&mut errors)? }),
+        false => Err(Errno::TIMEDOUT.into()),
+    }
+}
+
+fn wait_within(child: &Child, limit: Duration) -> io::Result<bool> {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
+    let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+    let ended = process::poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(limit));
+    ended.map(|count| count > 0).map_err(io::Error::other)
 }
 
 /// Runs `command`, and returns what it prints to standard output. Its standard input is `input`, which it
@@ -35,6 +67,43 @@ pub fn stdout_of(command: &mut Command, input: Option<&[u8]>) -> io::Result<(Exi
     }
     let status = child.wait()?;
     Ok((status, all(&mut printed)?))
+}
+
+/// As [`of`], for a program that prints to standard error while it works. It is ended, and whatever it has started in its process
+/// group, where it prints nothing for the time `longest`, and where `goes_on` says no.
+///
+/// # Errors
+/// As of [`of`]; TimedOut and Interrupted for the two.
+pub fn of_talking(
+    command: &mut Command,
+    longest: Duration,
+    goes_on: impl Fn() -> bool,
+) -> io::Result<Output> {
+    let (mut printed, mut errors) = (file()?, file()?);
+    command.stdin(Stdio::null()).stdout(printed.try_clone()?).stderr(errors.try_clone()?);
+    let mut child = command.process_group(0).spawn()?;
+    let (mut last, mut size) = (Instant::now(), 0);
+    let mut pause = Duration::from_millis(1);
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        let now = errors.metadata()?.len();
+        if now != size {
+            (last, size) = (Instant::now(), now);
+        }
+        let is_silent = last.elapsed() > longest;
+        if is_silent || !goes_on() {
+            let group = Pid::from_child(&child);
+            let _ = rustix::process::kill_process_group(group, Signal::KILL);
+            child.wait()?;
+            let kind = if is_silent { io::ErrorKind::TimedOut } else { io::ErrorKind::Interrupted };
+            return Err(kind.into());
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(100));
+    };
+    Ok(Output { status, stdout: all(&mut printed)?, stderr: all(&mut errors)? })
 }
 
 fn file() -> io::Result<File> {
@@ -60,10 +129,33 @@ mod tests {
     }
 
     #[test]
+    fn a_program_that_takes_too_long_is_killed() {
+        let limit = Duration::from_millis(50);
+        let error = of_within(Command::new("sleep").arg("1000"), limit).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ETIMEDOUT));
+        let output = of_within(Command::new("echo").arg("x"), Duration::from_secs(60)).unwrap();
+        assert_eq!(output.stdout, b"x\n");
+    }
+
+    #[test]
     fn a_program_reads_its_input_or_not() {
         let (status, printed) = stdout_of(&mut Command::new("cat"), Some(b"word")).unwrap();
         assert_eq!((status.success(), &printed[..]), (true, &b"word"[..]));
         let (status, printed) = stdout_of(&mut Command::new("true"), Some(&[b'x'; 1 << 20])).unwrap();
         assert_eq!((status.success(), &printed[..]), (true, &b""[..]));
+    }
+
+    #[test]
+    fn a_program_that_says_nothing_is_ended() {
+        let mut silent = Command::new("sh");
+        silent.args(["-c", "sleep 100 & echo begun >&2; wait"]);
+        let ended = of_talking(&mut silent, Duration::from_millis(50), || true).unwrap_err();
+        assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
+        let ended = of_talking(&mut silent, Duration::from_secs(100), || false).unwrap_err();
+        assert_eq!(ended.kind(), io::ErrorKind::Interrupted);
+        let mut talking = Command::new("sh");
+        talking.args(["-c", "for n in 1 2 3; do echo $n >&2; sleep 0.2; done; echo end"]);
+        let output = of_talking(&mut talking, Duration::from_secs(2), || true).unwrap();
+        assert_eq!((&output.stdout[..], &output.stderr[..]), (&b"end\n"[..], &b"1\n2\n3\n"[..]));
     }
 }

@@ -2,6 +2,9 @@
 //!
 //! git is the host's, without the caller's configuration and without anything to ask a person. It executes nothing of a repository:
 //! a new repository has no hooks, and none of a fetched one are taken over.
+//!
+//! ssh finds keys and control sockets in the home that passwd(5) names. They are the caller's: whoever else names a repository, a
+//! Containerfile, a base image or a repository its submodules, gets the agent of `--ssh` alone.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -9,6 +12,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use super::context::Local;
 use super::copy::Found;
@@ -42,6 +46,14 @@ pub(super) struct Repository {
     reference: String,
     /// The directory in it.
     dir: String,
+    /// The caller has named it.
+    is_callers: bool,
+}
+
+impl Repository {
+    fn is_by_ssh(&self) -> bool {
+        self.url.split_once("://").is_none_or(|(scheme, _)| scheme == "ssh")
+    }
 }
 
 /// True for a word that names something on another machine.
@@ -74,7 +86,8 @@ impl Remote {
             bail!("{path}: {reference:?}: neither a branch nor a tag nor a commit");
         }
         let reference = if reference.is_empty() { "HEAD" } else { reference }.to_owned();
-        Ok(Remote::Git(Repository { url: path.to_owned(), reference, dir: dir.to_owned() }))
+        let (url, dir) = (path.to_owned(), dir.to_owned());
+        Ok(Remote::Git(Repository { url, reference, dir, is_callers: by_caller }))
     }
 
     /// Its name without what is secret.
@@ -84,6 +97,22 @@ impl Remote {
             Remote::Git(repository) => &repository.url,
         }
     }
+}
+
+/// How git reaches a repository.
+#[derive(Clone, Copy)]
+struct Reach {
+    protocols: &'static str,
+    keys: Keys,
+}
+
+/// Whose keys ssh has.
+#[derive(Clone, Copy)]
+enum Keys {
+    /// All that the caller's configuration of ssh names.
+    OfCaller,
+    /// Those of the agent of `--ssh`.
+    OfAgent,
 }
 
 /// Who fetches, and where to.
@@ -150,15 +179,24 @@ impl Fetcher<'_> {
     }
 
     fn repository(&self, of: &Repository, checksum: Option<&str>, keeps_git: bool) -> Result<Fetched> {
+        if of.is_by_ssh() && !of.is_callers && self.agent.is_none() {
+            return Err(
+                err!("git by ssh has no keys here").hint("--ssh default gives it those of your agent")
+            );
+        }
         let dir = self.new_dir()?;
-        let git = |words: &[&str]| self.git(&dir, PROTOCOLS, words);
+        let others = Reach { protocols: self.protocols(), keys: Keys::OfAgent };
+        let git = |words: &[&str]| self.git(&dir, others, words);
         // Without a template the repository has no hooks.
         git(&["init", "--quiet", "--template="])?;
-        // A submodule must not name what is on this machine.
-        let local = of.url.starts_with("file://");
-        let protocols = if local { "file" } else { PROTOCOLS };
+        // What the caller has named can be on this machine, and be reached by his keys. A submodule cannot.
+        let reach = match of.is_callers {
+            true if of.url.starts_with("file://") => Reach { protocols: "file", keys: Keys::OfAgent },
+            true => Reach { protocols: WITH_SSH, keys: Keys::OfCaller },
+            false => others,
+        };
         let fetch =
-            |words: &[&str]| self.git(&dir, protocols, &[&["fetch", "--quiet", "--no-tags"], words].concat());
+            |words: &[&str]| self.git(&dir, reach, &[&["fetch", "--progress", "--no-tags"], words].concat());
         // A server may give neither a part of the history nor a commit by its name. All of it has every branch and tag.
         let shallow = fetch(&["--depth=1", "--", &of.url, &of.reference]).map(|_| "FETCH_HEAD".to_owned());
         let commit = shallow.or_else(|e| {
@@ -191,9 +229,9 @@ impl Fetcher<'_> {
         {
             bail!("--checksum={wanted}: the commit is {}", name.trim());
         }
-        git(&["checkout", "--quiet", "--detach", name.trim()])?;
+        git(&["checkout", "--progress", "--detach", name.trim()])?;
         if look::exists(dir.join(".gitmodules"))? {
-            git(&["submodule", "--quiet", "update", "--init", "--recursive", "--depth=1"])?;
+            git(&["submodule", "update", "--init", "--recursive", "--depth=1", "--progress"])?;
         }
         if !keeps_git {
             tree::remove_path(&dir.join(".git"))?;
@@ -205,13 +243,25 @@ impl Fetcher<'_> {
         Ok(Fetched { local: Local::plain(root, of.url.clone()), found })
     }
 
-    /// Runs git in `dir`, by these protocols alone, and returns what it says.
-    fn git(&self, dir: &Path, protocols: &str, words: &[&str]) -> Result<String> {
+    /// How a repository is reached that the caller has not named.
+    fn protocols(&self) -> &'static str {
+        if self.agent.is_some() { WITH_SSH } else { PROTOCOLS }
+    }
+
+    /// Runs git in `dir`, and returns what it says.
+    fn git(&self, dir: &Path, reach: Reach, words: &[&str]) -> Result<String> {
         let path = variables::of_caller("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".to_owned());
         let mut command = Command::new("git");
         command
             .args(["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"])
-            .args(["-c", "http.lowSpeedLimit=1024", "-c", "http.lowSpeedTime=60"])
+            .args([
+                "-c",
+                "http.lowSpeedLimit=1024",
+                "-c",
+                "http.lowSpeedTime=60",
+                "-c",
+                "advice.detachedHead=false",
+            ])
             .args(words)
             .current_dir(dir);
         command.env_clear().env("PATH", path).env("HOME", self.session).env("LC_ALL", "C.UTF-8");
@@ -219,19 +269,27 @@ impl Fetcher<'_> {
             .env("GIT_CONFIG_NOSYSTEM", "1")
             .env("GIT_CONFIG_GLOBAL", "/dev/null")
             .env("GIT_TERMINAL_PROMPT", "0");
-        command.env("GIT_ALLOW_PROTOCOL", protocols).env("GIT_SSH_COMMAND", "ssh -o BatchMode=yes");
+        let ssh = match reach.keys {
+            Keys::OfCaller => format!("ssh {SSH_OPTIONS}"),
+            Keys::OfAgent => format!("ssh -F none {SSH_OPTIONS} {AGENT_ALONE}"),
+        };
+        command.env("GIT_ALLOW_PROTOCOL", reach.protocols).env("GIT_SSH_COMMAND", ssh);
         command.envs(variables::proxies());
         command.envs(self.agent.map(|agent| ("SSH_AUTH_SOCK", agent)));
         // Modes of files are in the layer: as docker has them.
         rt_sys::process::give_umask(&mut command, 0o022);
-        // A Ctrl-C reaches git as well, and a slow server is given up.
-        let output = rt_sys::output::of(&mut command).map_err(|e| match e.kind() {
+        let goes_on = || self.interrupt.check().is_ok();
+        let output = rt_sys::output::of_talking(&mut command, SILENCE, goes_on);
+        self.interrupt.check()?;
+        let output = output.map_err(|e| match e.kind() {
             std::io::ErrorKind::NotFound => {
                 err!("git: no such program on this host, which fetches repositories")
             }
+            std::io::ErrorKind::TimedOut => {
+                err!("git {}: nothing has come for {} seconds", words[0], SILENCE.as_secs())
+            }
             _ => err!("execute git: {e}"),
         })?;
-        self.interrupt.check()?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         match output.status.success() {
             true => Ok(text(&output.stdout)),
@@ -241,7 +299,16 @@ impl Fetcher<'_> {
 }
 
 /// How repositories on other machines are reached (GIT_ALLOW_PROTOCOL, git(1)).
-const PROTOCOLS: &str = "http:https:git:ssh";
+const PROTOCOLS: &str = "http:https:git";
+/// The same where ssh has keys that may be used.
+const WITH_SSH: &str = "http:https:git:ssh";
+/// What ssh(1) is told in any case: it asks nobody, hands the agent on to nobody, and gives up a server that does not answer.
+const SSH_OPTIONS: &str =
+    "-o BatchMode=yes -o ForwardAgent=no -o ConnectTimeout=30 -o ServerAliveInterval=20";
+/// What keeps it from all keys and tickets but those of the agent.
+const AGENT_ALONE: &str = "-o IdentityFile=none -o ControlPath=none -o GSSAPIAuthentication=no";
+/// How long git may say nothing: it tells its progress each second.
+const SILENCE: Duration = Duration::from_secs(90);
 /// The name of a file whose URL has none.
 pub(super) const UNNAMED: &str = "unnamed";
 
@@ -267,7 +334,7 @@ mod tests {
     #[test]
     fn what_urls_name() {
         let git = |url: &str| match Remote::parse(url, false).unwrap() {
-            Remote::Git(Repository { url, reference, dir }) => (url, reference, dir),
+            Remote::Git(Repository { url, reference, dir, .. }) => (url, reference, dir),
             Remote::File(_) => panic!("{url}"),
         };
         let expected =
