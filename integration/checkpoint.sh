@@ -71,21 +71,37 @@ forked() { # SHAPE FLAGS...
 		while [ ! -e /out/go ]; do n=$((n + 1)); echo $n >/out/ready; sleep 0.05; done
 		read name </proc/sys/kernel/hostname; echo "$name $(cat $mine)"' </dev/null 2>&1 | cat
 	for _ in $(seq 200); do [ -e "$work/out/ready" ] && break; sleep 0.05; done
-	user "$rt" fork warm one two three || status=1
+	user "$rt" fork $layers warm one two three || status=1
 	user touch "$work/out/go"
 	for name in warm one two three; do
+		[ $status = 0 ] || break
 		for _ in $(seq 100); do user "$rt" logs $name | grep -q memory && break; sleep 0.05; done
 		user "$rt" logs $name | tr '\n' ,
 		user "$rt" delete --force $name || status=1
 	done
+	[ $status = 0 ] || user "$rt" delete --force warm
 	[ -z "$(ls -A /dev/shm/rt-fork-$uid)" ] || { ls -A /dev/shm/rt-fork-$uid; status=1; }
 	rm -f "$work"/out/*
 	return $status
 }
 clones="one from memory,two from memory,three from memory,"
 for shape in init first hpc; do
+	layers=
 	check fork/$shape 0 "$clones" forked $shape
+	user mkdir "$work/home/layers"
+	layers="--overlay $work/home/layers"
+	check fork/$shape/layers 0 "$clones" forked $shape
+	check fork/$shape/layers/own 0 "one three two" eval 'echo $(ls "$work/home/layers") && rm -rf "$work/home/layers"'
 done
+layered() { # a layer is one container's
+	start init tree --overlay "$work/home/layer" || return 9
+	user "$rt" fork tree one
+	local status=$?
+	user "$rt" delete --force tree
+	wait $runs
+	return $status
+}
+check fork/layer 1 "container tree has a layer" layered
 
 # run --checkpoint: ended by signals, and called again until the program has come to its end.
 grows() { # until the program, which was ended or is new, writes

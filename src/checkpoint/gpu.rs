@@ -167,7 +167,7 @@ impl<'a> Parted<'a> {
                 Ok::<(), Error>(())
             })?;
         }
-        let named = names_in(&tree.program().dir().join("root"))?;
+        let named = names_in(Path::new("/"))?;
         parted.gpus.devices = devices.keys().map(|minor| named_as(*minor, &named)).collect();
         Ok(parted)
     }
