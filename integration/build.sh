@@ -4,7 +4,7 @@
 # usage: integration/build.sh RT
 set -uo pipefail
 cd "$(dirname "$0")/.."
-. integration/check
+. integration/tap
 rt=$(realpath "${1:-build/rt}")
 [ "$(id -u)" = 0 ] && integration/packages podman buildah uidmap squashfs-tools libcap2-bin
 for program in podman buildah; do
@@ -13,8 +13,7 @@ done
 [ "$(id -u)" = 0 ] || missing="${missing:-} root"
 debian=$(integration/debian) || missing="${missing:-} a-Debian-mirror"
 if [ -n "${missing:-}" ]; then
-	echo "SKIP build: not there:$missing"
-	exit 0
+	skip_all "not there:$missing"
 fi
 uid=23459
 work=$(mktemp -d)
@@ -43,23 +42,23 @@ user() {
 build() { user "${@:2}" $1 --isolation oci --runtime "$work/bin/rt" --network host -t built context; }
 run() { user podman --log-level fatal run --rm --network none "$@"; }
 
-check image "sha256:" 0 user podman import -q debian.tar localhost/debian
-check off-by-default "setgroups|Could not switch|not permitted" 100 build "podman build"
-check podman/build "tagged localhost/built" 0 build "podman build" RT_EMULATE_ROOT=1
-check podman/built "^OpenSSH" 0 run --user 0 built ssh -V
-check podman/user-of-the-image "^0\$" 0 run --user 0 built cat /tmp/id
-check podman/packages "^ii *man-db" 0 run --user 0 built dpkg -l man-db
-check podman/image-is-as-it-was "^0\$" 0 run --user 0 built sh -c 'ls /etc/apt/apt.conf.d | grep -c zz-one-user; true'
+check image 0 "sha256:" user podman import -q debian.tar localhost/debian
+check off-by-default 100 "setgroups|Could not switch|not permitted" build "podman build"
+check podman/build 0 "tagged localhost/built" build "podman build" RT_EMULATE_ROOT=1
+check podman/built 0 "^OpenSSH" run --user 0 built ssh -V
+check podman/user-of-the-image 0 "^0\$" run --user 0 built cat /tmp/id
+check podman/packages 0 "^ii *man-db" run --user 0 built dpkg -l man-db
+check podman/image-is-as-it-was 0 "^0\$" run --user 0 built sh -c 'ls /etc/apt/apt.conf.d | grep -c zz-one-user; true'
 # For all containers of the user, by podman's own configuration.
 conf=$work/home/.config/containers/containers.conf
 sed -i 's/^\[engine\]$/&\nenv = ["RT_EMULATE_ROOT=1"]/' "$conf"
-check configured/build "tagged localhost/built" 0 build "podman build --no-cache"
+check configured/build 0 "tagged localhost/built" build "podman build --no-cache"
 sed -i '/^env = /d' "$conf"
-check run/off-by-default "nvalid argument" 1 run --user 0 built chown 7:7 /etc/hostname
-check run/annotation "^done\$" 0 run --user 0 --annotation rt.user=root built sh -c 'chown 7:7 /etc/passwd && echo done'
-check run/other-user "does not exist in this user namespace" 126 run --annotation rt.user=root --user 70 built id -u
-check run/filter-stays "^Seccomp:[[:space:]]*2\$" 0 run --user 0 --annotation rt.user=root built grep Seccomp: /proc/self/status
-check run/filter-refuses "1\$" 0 run --user 0 --annotation rt.user=root built perl -e 'print syscall(321) < 0 ? $! + 0 : 0, "\n"'
+check run/off-by-default 1 "nvalid argument" run --user 0 built chown 7:7 /etc/hostname
+check run/annotation 0 "^done\$" run --user 0 --annotation rt.user=root built sh -c 'chown 7:7 /etc/passwd && echo done'
+check run/other-user 126 "does not exist in this user namespace" run --annotation rt.user=root --user 70 built id -u
+check run/filter-stays 0 "^Seccomp:[[:space:]]*2\$" run --user 0 --annotation rt.user=root built grep Seccomp: /proc/self/status
+check run/filter-refuses 0 "1\$" run --user 0 --annotation rt.user=root built perl -e 'print syscall(321) < 0 ? $! + 0 : 0, "\n"'
 # buildah itself wants a line in passwd(5); podman does not.
 named() (
 	export -f user build
@@ -67,7 +66,7 @@ named() (
 	unshare -m bash -c '{ cat /etc/passwd; echo "jane:x:$uid:$uid::$work/home:/bin/sh"; } >"$work/passwd" &&
 		mount --bind "$work/passwd" /etc/passwd && "$@"' - "$@"
 )
-check buildah/bud "tagged localhost/built" 0 named build "buildah bud --no-cache" RT_EMULATE_ROOT=1
+check buildah/bud 0 "tagged localhost/built" named build "buildah bud --no-cache" RT_EMULATE_ROOT=1
 # Owners, modes and capabilities as root gives them: packages that make users, by rt build and in a chroot of root's.
 packages="openssh-server dbus redis-server iputils-ping man-db cron"
 install="apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $packages"
@@ -83,12 +82,11 @@ tree() {
 	(cd "$1" && find . -path ./proc -prune -o -path ./sys -prune -o -path ./dev -prune -o -path ./run -prune -o \
 		-path ./var/cache -prune -o -path ./var/lib/apt -prune -o -path ./etc/localtime -prune -o -printf '%P %y %m %U:%G\n' | sort)
 }
-check owners/build "^sha256:" 0 user rt build -q -t owned -o owned.sqsh owned
-check owners/real "cron" 0 unshare --mount --pid --fork chroot "$work/real" sh -c "mount -t proc proc /proc && ($install; mknod /null c 1 3)"
-check owners/unpacked "" 0 unsquashfs -no-progress -d "$work/unpacked" "$work/owned.sqsh"
-check owners/shadow "^shadow f 640 0:42\$" 0 sh -c "cd $work/unpacked/etc && find . -name shadow -printf '%P %y %m %U:%G\n'"
-check owners/device "^1:3\$" 0 stat -c %Hr:%Lr "$work/unpacked/null"
-check owners/capability "cap_net_raw=ep" 0 getcap "$work/unpacked/usr/bin/ping"
-check owners/same-as-roots "^\$" 0 comm -23 <(tree "$work/real") <(tree "$work/unpacked")
-echo "result: integration/build: $passed passed; $failed failed"
-[ $failed = 0 ]
+check owners/build 0 "^sha256:" user rt build -q -t owned -o owned.sqsh owned
+check owners/real 0 "cron" unshare --mount --pid --fork chroot "$work/real" sh -c "mount -t proc proc /proc && ($install; mknod /null c 1 3)"
+check owners/unpacked 0 "" unsquashfs -no-progress -d "$work/unpacked" "$work/owned.sqsh"
+check owners/shadow 0 "^shadow f 640 0:42\$" sh -c "cd $work/unpacked/etc && find . -name shadow -printf '%P %y %m %U:%G\n'"
+check owners/device 0 "^1:3\$" stat -c %Hr:%Lr "$work/unpacked/null"
+check owners/capability 0 "cap_net_raw=ep" getcap "$work/unpacked/usr/bin/ping"
+check owners/same-as-roots 0 "^\$" comm -23 <(tree "$work/real") <(tree "$work/unpacked")
+done_testing

@@ -5,32 +5,23 @@
 # CHECKPOINT_UID=N: a user that nobody else is)
 set -uo pipefail
 cd "$(dirname "$0")/.."
-. integration/check
+. integration/tap
 rt=$(realpath "${1:-build/rt}")
-skip() {
-	echo "SKIP checkpoint: $1"
-	echo "result: integration/checkpoint: 0 passed, 0 failed, 1 skipped"
-	exit 0
-}
-[ "$(id -u)" = 0 ] || skip "only root becomes another user"
+[ "$(id -u)" = 0 ] || skip_all "only root becomes another user"
 if [ -z "${RT_CHECKPOINT_INSIDE:-}" ]; then
 	integration/packages gcc libc6-dev mmdebstrap busybox-static util-linux squashfs-tools python3
 	RT_CHECKPOINT_INSIDE=1 exec unshare --mount --propagation private "$0" "$rt" "${@:2}"
 fi
 . integration/checkpoint/world
-end() {
-	echo "result: integration/checkpoint: $passed passed, $failed failed, 0 skipped"
-	[ $failed = 0 ]
-	exit
-}
 if [ $# -gt 1 ]; then
 	for part in "${@:2}"; do . "integration/checkpoint/$part"; done
-	end
+	done_testing
+	exit
 fi
 for round in $(seq "${ROUNDS:-1}"); do
 	for shape in init caller hpc first; do
 		for case in tree ended threads files removed events timers memory-files locks watch sockets; do
-			check "$shape/$case/$round" "" 0 goes_on $shape $case
+			check "$shape/$case/$round" 0 "" goes_on $shape $case
 		done
 	done
 done
@@ -51,7 +42,7 @@ pipes() { # each line that goes in comes out with the next number, before the ch
 	cat "$work/home/errors"
 	tr '\n' , <"$work/home/output"
 }
-check streams/pipes "^0 a,1 b,$" 0 pipes
+check streams/pipes 0 "^0 a,1 b,$" pipes
 
 # What was /dev/null and is a pipe now stays /dev/null, as where containerd restores; a file does not become a pipe.
 replaced() { # WHAT IT WAS
@@ -67,8 +58,8 @@ replaced() { # WHAT IT WAS
 	rm -rf "$images" "$work/out/ready"
 	return $status
 }
-check streams/null "" 7 replaced /dev/null
-check streams/file "standard stream 0 was a file, and is none now" 1 replaced "$work/home/file"
+check streams/null 7 "" replaced /dev/null
+check streams/file 1 "standard stream 0 was a file, and is none now" replaced "$work/home/file"
 
 # Clones of a program that goes on: each has its memory, what it had in /tmp, a host name and a log of its own.
 forked() { # SHAPE FLAGS...
@@ -93,7 +84,7 @@ forked() { # SHAPE FLAGS...
 }
 clones="one from memory,two from memory,three from memory,"
 for shape in init first hpc; do
-	check fork/$shape "$clones" 0 forked $shape
+	check fork/$shape 0 "$clones" forked $shape
 done
 
 # run --checkpoint: ended by signals, and called again until the program has come to its end.
@@ -122,18 +113,18 @@ again() { # SIGNAL...
 	seq 0 149 | cmp - "$work/home/output" && return $status
 }
 flags= image=$work/init
-check again/signals "" 0 again USR1 TERM USR1
+check again/signals 0 "" again USR1 TERM USR1
 flags="--checkpoint-every 1"
-check again/every "" 0 again
+check again/every 0 "" again
 # As in a batch script: an image that is one file, with the profile hpc.
 if [ "$(stat -c %a /dev/fuse 2>/dev/null)" != 666 ] && mknod -m 666 "$work/fuse" c 10 229 2>/dev/null; then
 	mount --bind "$work/fuse" /dev/fuse
 fi
 mksquashfs "$work/init/rootfs" "$work/image.sqsh" -quiet -no-progress >/dev/null && chmod 644 "$work/image.sqsh"
 flags= image=$work/image.sqsh
-check again/image-file "" 0 again USR1 USR1
+check again/image-file 0 "" again USR1 USR1
 flags=--no-new-keyring
-check again/own-keys "" 0 again USR1
+check again/own-keys 0 "" again USR1
 flags= image=$work/init
 requeued() { # SIGNAL: what Slurm was asked
 	mkdir -p "$work/home/bin"
@@ -148,8 +139,8 @@ requeued() { # SIGNAL: what Slurm was asked
 	echo "exit code $?: asked $(cat "$work/home/asked" 2>/dev/null)"
 	rm -rf "$work/images/again"
 }
-check again/requeue "^exit code 75: asked requeue 281$" 0 requeued USR1
-check again/no-requeue "^exit code 75: asked $" 0 requeued TERM
+check again/requeue 0 "^exit code 75: asked requeue 281$" requeued USR1
+check again/no-requeue 0 "^exit code 75: asked $" requeued TERM
 killed() { # after a periodic image: what was written since is written again, and nothing is missing
 	rm -rf "$work/home/output" "$work/images/again"
 	become sh -c 'exec "$@" >>$HOME/output 2>$HOME/errors </dev/null' - "$rt" run --name killed --checkpoint "$work/images/again" --checkpoint-every 1 "$work/init" -- cases count &
@@ -159,8 +150,8 @@ killed() { # after a periodic image: what was written since is written again, an
 	cat "$work/home/errors"
 	sort -nu "$work/home/output" | cmp - <(seq 0 149)
 }
-check again/killed "" 0 killed
-check again/modes "" 0 test -z "$(find "$work/images" -mindepth 1 -not -path '*/memory-*' -perm /077)"
+check again/killed 0 "" killed
+check again/modes 0 "" test -z "$(find "$work/images" -mindepth 1 -not -path '*/memory-*' -perm /077)"
 
 rm -rf "$work"/images/*
 
@@ -183,9 +174,9 @@ limits() { # PYTHON: dumped with the one config, not restored into another
 	! pgrep -u $uid cases || return 9
 	return $status
 }
-check limits/capabilities "restored process .*Cap.* more than the config gives" 1 \
+check limits/capabilities 1 "restored process .*Cap.* more than the config gives" \
 	limits 'c["process"]["capabilities"] = {k: ["CAP_KILL"] for k in ("bounding", "effective", "permitted")}'
-check limits/filter "has another seccomp filter than the config|has 0 seccomp filters, and the config gives 1" 1 \
+check limits/filter 1 "has another seccomp filter than the config|has 0 seccomp filters, and the config gives 1" \
 	limits 'c["linux"]["seccomp"] = {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["mkdir"], "action": "SCMP_ACT_ERRNO"}]}'
 # A filter of the config's is there before and after, with all else that limits the program.
 filtered() { # WHO FLAGS...: what the program says of itself at the start and at the end, and what its filter refuses
@@ -210,23 +201,23 @@ filtered() { # WHO FLAGS...: what the program says of itself at the start and at
 		[ "$(sed -n 's/^Seccomp_filters: //p' "$work/home/output" | head -1)" = 1 ]
 }
 also=
-check filter/init "^refused" 0 filtered user --init
-check filter/first "^refused" 0 filtered user
+check filter/init 0 "^refused" filtered user --init
+check filter/first 0 "^refused" filtered user
 also='; [c["linux"].pop(key, 0) for key in ("uidMappings", "gidMappings")]'
 also+='; c["linux"]["namespaces"] = [n for n in c["linux"]["namespaces"] if n["type"] != "user"]'
-check filter/root "^refused" 0 filtered root
-check limits/memory "restore /tmp: the config mounts no file system in memory there" 1 \
+check filter/root 0 "^refused" filtered root
+check limits/memory 1 "restore /tmp: the config mounts no file system in memory there" \
 	limits 'c["mounts"] = [m for m in c["mounts"] if m["destination"] != "/tmp"]'
 
 for shape in init hpc first; do
-	check "$shape/filter" "^rt: process [0-9]* .cases. has a seccomp filter" 1 refused $shape filter
-	check "$shape/memfd" "descriptor 3 is /memfd:twice .*mapped too.*close it" 1 refused $shape memfd-twice
-	check "$shape/timer" "descriptor 3 is a periodic timer" 1 refused $shape unread-tick
-	check "$shape/removed-mapping" "has /dev/shm/removed .deleted. in its memory" 1 refused $shape removed-mapping
-	check "$shape/system-v" "System V shared memory" 1 refused $shape system-v
-	check "$shape/connection" "descriptor [0-9]* is a TCP connection on the host" 1 refused $shape connection
-	check "$shape/stopped" "is stopped" 1 refused $shape stopped
-	check "$shape/io_uring" "of kind io_uring" 1 refused $shape uring
+	check "$shape/filter" 1 "^rt: process [0-9]* .cases. has a seccomp filter" refused $shape filter
+	check "$shape/memfd" 1 "descriptor 3 is /memfd:twice .*mapped too.*close it" refused $shape memfd-twice
+	check "$shape/timer" 1 "descriptor 3 is a periodic timer" refused $shape unread-tick
+	check "$shape/removed-mapping" 1 "has /dev/shm/removed .deleted. in its memory" refused $shape removed-mapping
+	check "$shape/system-v" 1 "System V shared memory" refused $shape system-v
+	check "$shape/connection" 1 "descriptor [0-9]* is a TCP connection on the host" refused $shape connection
+	check "$shape/stopped" 1 "is stopped" refused $shape stopped
+	check "$shape/io_uring" 1 "of kind io_uring" refused $shape uring
 done
 connected() { # SHAPE: to a server outside
 	rm -f "$work/home/server"
@@ -242,9 +233,9 @@ connected() { # SHAPE: to a server outside
 	return $status
 }
 for shape in init hpc; do
-	check "$shape/outside" "descriptor 3 is a connection to a program outside" 1 connected $shape
+	check "$shape/outside" 1 "descriptor 3 is a connection to a program outside" connected $shape
 done
-check first/proc "descriptor 3 is /proc/meminfo, and the program is process 1" 1 eval '
+check first/proc 1 "descriptor 3 is /proc/meminfo, and the program is process 1" eval '
 	user "$rt" run -d --name proc "$work/init" -- sh -c "exec 3</proc/meminfo; echo ready >/out/ready; sleep 60" >/dev/null
 	until [ -e "$work/out/ready" ]; do sleep 0.05; done
 	user "$rt" checkpoint --image-path "$work/images/proc" proc
@@ -253,13 +244,13 @@ check first/proc "descriptor 3 is /proc/meminfo, and the program is process 1" 1
 	(exit $status)'
 # What no descriptor shows is found when it is restored, before the program goes on: nothing of the host's /proc stays with it.
 for case in proc-cwd proc-passed; do
-	check first/$case "a restored process has a file or a directory of /proc" 1 goes_on first $case
-	check first/$case/ended "" 1 pgrep -u $uid cases
+	check first/$case 1 "a restored process has a file or a directory of /proc" goes_on first $case
+	check first/$case/ended 1 "" pgrep -u $uid cases
 	rm -rf "$work/images/$case"
 done
-check init/other "is none of the program's .rt exec has started it" 1 refused init other
-check init/semaphore "has a System V object ./proc/sysvipc/sem." 1 refused init semaphore
-check init/queue "a POSIX message queue" 1 refused init queue
+check init/other 1 "is none of the program's .rt exec has started it" refused init other
+check init/semaphore 1 "has a System V object ./proc/sysvipc/sem." refused init semaphore
+check init/queue 1 "a POSIX message queue" refused init queue
 
 # An image in which all that criu and its loader look up by a fixed path is a trap: a shell, and a library that is preloaded.
 mkdir "$work"/{trap,root}
@@ -301,10 +292,10 @@ restored() { # WHO BUNDLE COMMAND...: dumped, and restored after the command; no
 	return $status
 }
 roots 0
-check trap/user "" 0 restored user trap true
-check trap/root "" 0 restored root root true
+check trap/user 0 "" restored user trap true
+check trap/root 0 "" restored root root true
 # The host's root restores as whoever the image says: another user than the config's does not go on.
-check trap/another-user "its Uid is 0, and the config's 1000" 1 restored root root roots 1000
+check trap/another-user 1 "its Uid is 0, and the config's 1000" restored root root roots 1000
 
 # kill -9 of rt at $KILLS points of a dump, and of rt or criu at so many of a restore: the program runs on, the last image is whole,
 # and no process is left. A criu that is killed while code of its own is in the program's memory leaves that program damaged.
@@ -356,7 +347,7 @@ kills() { # WHO SHAPE
 }
 for shape in init first; do
 	for who in rt criu; do
-		check kill/$who/$shape "" 0 kills $who $shape
+		check kill/$who/$shape 0 "" kills $who $shape
 	done
 done
 
@@ -364,9 +355,6 @@ for part in full hostile; do . integration/checkpoint/$part; done
 
 # podman and containerd, as root.
 integration/packages podman conmon containerd runc iproute2
-integration/clients/image "$work/image.tar" &&
-	integration/clients/world machine "$rt" "$PWD/integration/checkpoint/clients" "$criu" "$work/image.tar" >"$work/clients.log" 2>&1 </dev/null
-cat "$work/clients.log"
-passed=$((passed + $(grep -c '^PASS' "$work/clients.log"))) failed=$((failed + $(grep -c '^FAIL' "$work/clients.log")))
-grep -q '^PASS clients/nothing-left' "$work/clients.log" || failed=$((failed + 1))
-end
+integration/clients/image "$work/image.tar"
+include clients integration/clients/world machine "$rt" "$PWD/integration/checkpoint/clients" "$criu" "$work/image.tar"
+done_testing

@@ -6,6 +6,7 @@
 set -uo pipefail
 rt=$(realpath "${1:?the path of rt}")
 cd "$(dirname "$0")"
+. ./tap
 suites=("${@:2}")
 if [ ${#suites[@]} = 0 ]; then
 	# In the order of what takes longest, Debian 13 last, whose root is being made meanwhile: two run at a time.
@@ -15,11 +16,7 @@ if [ ${#suites[@]} = 0 ]; then
 		podman/trixie/{one,many,root} docker/trixie/{one,many,root} containerd/trixie/{one,root} buildah/trixie/one
 	)
 fi
-if [ "$(id -u)" != 0 ]; then
-	echo "SKIP clients: only root can play all callers"
-	echo "result: integration/clients: 0 passed, 0 failed, ${#suites[@]} skipped"
-	exit 0
-fi
+[ "$(id -u)" = 0 ] || skip_all "only root can play all callers"
 clients=(podman buildah containerd docker.io runc conmon slirp4netns uidmap catatonit netavark iptables rootlesskit python3-grpcio)
 ./packages gcc libc6-dev busybox-static iproute2 mmdebstrap "${clients[@]}"
 work=$(mktemp -d)
@@ -39,8 +36,7 @@ suite() {
 	if [ "$layout" = trixie ]; then
 		layout=v2
 		if ! root=$(trixie 2>&1); then
-			echo "SKIP $1: Debian 13 cannot be had: $root"
-			echo "result: 0 0 1"
+			echo "1..0 # SKIP Debian 13 cannot be had: $root"
 			return
 		fi
 	fi
@@ -49,22 +45,8 @@ suite() {
 case " ${suites[*]}" in */trixie/*) trixie >/dev/null 2>&1 & ;; esac
 for suite in "${suites[@]}"; do
 	while [ "$(jobs -rp | wc -l)" -ge 2 ]; do wait -n; done
-	(
-		suite "$suite" >"$work/${suite//\//-}.log"
-		sed '/^result: /d; /^version: /d' "$work/${suite//\//-}.log"
-	) &
+	suite "$suite" >"$work/${suite//\//-}.log" &
 done
 wait
-
-passed=0 failed=0 skipped=0
-for suite in "${suites[@]}"; do
-	if read -r _ p f s < <(grep '^result: ' "$work/${suite//\//-}.log"); then
-		passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
-	else
-		echo "FAIL $suite: came to no end"
-		failed=$((failed + 1))
-	fi
-done
-grep -h '^version: ' "$work"/*.log | sort -u
-echo "result: integration/clients: $passed passed, $failed failed, $skipped skipped"
-[ $failed = 0 ]
+for suite in "${suites[@]}"; do include "$suite" cat "$work/${suite//\//-}.log"; done
+done_testing

@@ -5,18 +5,10 @@
 set -uo pipefail
 rt=$(realpath "${1:?the path of rt}")
 cd "$(dirname "$0")"
-skip() {
-	echo "SKIP conformance: $1"
-	echo "result: integration/conformance: 0 passed, 0 failed, 1 skipped"
-	exit 0
-}
-[ "$(id -u)" = 0 ] || skip "only root can play both callers"
-[ "$(uname -m)" = x86_64 ] || skip "the suite's root file system is for x86_64"
-if ! conformance/build work/conformance; then
-	echo "FAIL conformance: the suite cannot be built"
-	echo "result: integration/conformance: 0 passed, 1 failed, 0 skipped"
-	exit 1
-fi
+. ./tap
+[ "$(id -u)" = 0 ] || skip_all "only root can play both callers"
+[ "$(uname -m)" = x86_64 ] || skip_all "the suite's root file system is for x86_64"
+check suite 0 "" conformance/build work/conformance || { done_testing; exit; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 chmod 755 "$work"
@@ -41,15 +33,5 @@ for caller in root user; do
 		setpriv --reuid "$(stat -c %u "$work/$caller")" --clear-groups "$work/$caller/runtime" delete --force "$id" 2>/dev/null
 	done
 done
-passed=0 failed=0 other=0
-for caller in root user; do
-	sed '/^result: /d' "$work/$caller.log"
-	if read -r _ p f o < <(grep '^result: ' "$work/$caller.log"); then
-		passed=$((passed + p)) failed=$((failed + f)) other=$((other + o))
-	else
-		echo "FAIL conformance/$caller: came to no end"
-		failed=$((failed + 1))
-	fi
-done
-echo "result: integration/conformance: $passed passed, $failed not as the table says, $other do not apply, for the reasons in the table"
-[ $failed = 0 ]
+for caller in root user; do include $caller cat "$work/$caller.log"; done
+done_testing

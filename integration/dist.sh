@@ -6,7 +6,7 @@
 # the root with git and make: half an hour.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-. integration/check
+. integration/tap
 rt=$(realpath "${1:-build/rt}")
 all=${2:-}
 [ "$(id -u)" = 0 ] && integration/packages mmdebstrap rpm lintian python3
@@ -19,8 +19,7 @@ done
 twelve=$(integration/debian dist-bookworm bookworm git make) || missing="${missing:-} a-Debian-mirror"
 thirteen=$(integration/debian dist-trixie trixie apparmor) || missing="${missing:-} a-Debian-mirror"
 if [ -n "${missing:-}" ]; then
-	echo "SKIP dist: not there:$missing"
-	exit 0
+	skip_all "not there:$missing"
 fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -81,16 +80,16 @@ packaging/commit >"$work/dist/commit"
 
 # --- what is given to others
 
-check "the tarball and the packages are made" "rt-.*$machine\\.tar\\.gz" 0 packaging/dist "$machine" "$work/dist"
+check "the tarball and the packages are made" 0 "rt-.*$machine\\.tar\\.gz" packaging/dist "$machine" "$work/dist"
 mkdir "$work/again"
-check "once more, elsewhere and otherwise" "rt_.*\\.deb" 0 env TZ=Asia/Tokyo LANG=C.UTF-8 TMPDIR="$work/again" \
+check "once more, elsewhere and otherwise" 0 "rt_.*\\.deb" env TZ=Asia/Tokyo LANG=C.UTF-8 TMPDIR="$work/again" \
 	bash -c 'umask 077; packaging/dist "$@"' - "$machine" "$work/again"
-check "the same commit gives the same bytes" "^$" 0 diff -r --exclude=commit "$work/dist" "$work/again"
-check "no path of this machine is in the executables" "^$" 1 grep -rlE "$PWD|${CARGO_HOME:-$HOME/.cargo}" build
+check "the same commit gives the same bytes" 0 "^$" diff -r --exclude=commit "$work/dist" "$work/again"
+check "no path of this machine is in the executables" 1 "^$" grep -rlE "$PWD|${CARGO_HOME:-$HOME/.cargo}" build
 tar -C "$work" -xzf "$work/dist/rt-$version-$machine.tar.gz"
-check "the licences of what is linked come along" "ring 0.*ISC" 0 grep "^ring" "$work/rt-$version-$machine/share/doc/rt/THIRD-PARTY"
+check "the licences of what is linked come along" 0 "ring 0.*ISC" grep "^ring" "$work/rt-$version-$machine/share/doc/rt/THIRD-PARTY"
 if command -v lintian >/dev/null; then
-	check "lintian has no complaint" "^$" 0 lintian --allow-root --fail-on error,warning "$work"/dist/*.deb
+	check "lintian has no complaint" 0 "^$" lintian --allow-root --fail-on error,warning "$work"/dist/*.deb
 fi
 
 # --- Debian's packages, by apt: on 12 without AppArmor, and on 13 with the profile, which its parser understands
@@ -111,8 +110,8 @@ deb='
 	listing >/tmp/after
 	diff /tmp/before /tmp/after && [ -z "$(dpkg-query -W -f "\${Status}" rt 2>/dev/null)" ] && echo removed
 '
-whole=yes check "Debian 12: apt installs and removes it" "VERSION_CODENAME=bookworm.removed" 0 in_root "$twelve" "$deb"
-whole=yes check "Debian 13: apt installs and removes it" "VERSION_CODENAME=trixie.profile: ok.removed" 0 in_root "$thirteen" "$deb"
+whole=yes check "Debian 12: apt installs and removes it" 0 "VERSION_CODENAME=bookworm.removed" in_root "$twelve" "$deb"
+whole=yes check "Debian 13: apt installs and removes it" 0 "VERSION_CODENAME=trixie.profile: ok.removed" in_root "$thirteen" "$deb"
 
 # --- the tarball, which needs neither make nor cargo
 
@@ -126,8 +125,8 @@ tarball='
 	listing >/tmp/after
 	diff /tmp/before /tmp/after && echo removed
 '
-whole=yes check "Debian 12: the tarball" "VERSION_CODENAME=bookworm.removed" 0 in_root "$twelve" "$tarball"
-whole=yes check "Debian 13: the tarball" "VERSION_CODENAME=trixie.removed" 0 in_root "$thirteen" "$tarball"
+whole=yes check "Debian 12: the tarball" 0 "VERSION_CODENAME=bookworm.removed" in_root "$twelve" "$tarball"
+whole=yes check "Debian 13: the tarball" 0 "VERSION_CODENAME=trixie.removed" in_root "$thirteen" "$tarball"
 
 # --- the rpm, by this machine's rpm, whose library is newer or older than that of the root
 
@@ -139,7 +138,7 @@ rpms='
 	diff /tmp/before /tmp/after && echo removed
 '
 rpm_root=$(integration/debian dist-rpm bookworm rpm)
-whole=yes check "rpm installs and removes it" "VERSION_CODENAME=bookworm.removed" 0 in_root "$rpm_root" "$rpms"
+whole=yes check "rpm installs and removes it" 0 "VERSION_CODENAME=bookworm.removed" in_root "$rpm_root" "$rpms"
 
 # --- a machine that has git and make alone
 
@@ -153,8 +152,8 @@ bare='
 	[ ! -e /usr/local/bin/rt ] && [ ! -e /usr/local/share/rt ] && echo "installed and removed"
 '
 missing="packaging/toolchain: missing: a C compiler \(cc\) [^:]*: sudo apt-get install [^:]*://sh.rustup.rs \| sh -s -- -y."
-whole=yes check "a user without a compiler is told in one line" "^($missing){3}VERSION_CODENAME=bookworm.installed and removed" 0 in_root "$twelve" "$bare"
-check "root gets a compiler and Rust" "^cargo 1\\." 0 in_root "$twelve" '
+whole=yes check "a user without a compiler is told in one line" 0 "^($missing){3}VERSION_CODENAME=bookworm.installed and removed" in_root "$twelve" "$bare"
+check "root gets a compiler and Rust" 0 "^cargo 1\\." in_root "$twelve" '
 	PATH=$(/src/packaging/toolchain) && cc --version >/dev/null && cargo --version'
 
 if [ "$all" = --all ]; then
@@ -164,10 +163,9 @@ if [ "$all" = --all ]; then
 			(cd "$work/$copy" && packaging/dist $machine "$work/all-$copy") >"$work/log" 2>&1 || tail -5 "$work/log"
 			rm -rf "${work:?}/$copy"
 		done
-		check "$machine: the same bytes from two clones" "\\.rpm" 0 bash -c 'diff -r "$1" "$2" && ls "$1"' - "$work"/all-{a,b}
+		check "$machine: the same bytes from two clones" 0 "\\.rpm" bash -c 'diff -r "$1" "$2" && ls "$1"' - "$work"/all-{a,b}
 	done
 	git clone -q . "$work/dist/clone"
-	check "make demo builds rt where git and make are alone" "Left behind: nothing" 0 in_root "$twelve" 'cd /dist/clone && make demo'
+	check "make demo builds rt where git and make are alone" 0 "Left behind: nothing" in_root "$twelve" 'cd /dist/clone && make demo'
 fi
-echo "result: integration/dist: $passed passed, $failed failed"
-[ $failed = 0 ]
+done_testing

@@ -3,18 +3,13 @@
 # overlay. NFS is in nfs.sh. Root installs what is missing. usage: integration/filesystems.sh RT
 set -uo pipefail
 cd "$(dirname "$0")/.."
-. integration/check
+. integration/tap
 rt=$(realpath "${1:-build/rt}")
-if [ "$(id -u)" != 0 ]; then
-	echo "SKIP filesystems: only root makes /dev/fuse usable and mounts an overlay"
-	echo "result: integration/filesystems: 0 passed, 0 failed, 1 skipped"
-	exit 0
-fi
+[ "$(id -u)" = 0 ] || skip_all "only root makes /dev/fuse usable and mounts an overlay"
 if [ -z "${RT_FILESYSTEMS_INSIDE:-}" ]; then
 	integration/packages bindfs squashfuse fuse-overlayfs squashfs-tools busybox-static
 	RT_FILESYSTEMS_INSIDE=1 exec unshare --mount --propagation private "$0" "$rt"
 fi
-skipped=0
 work=$(mktemp -d)
 trap 'umount -l "$work"/on/* 2>/dev/null; rm -rf "$work"' EXIT
 chmod 755 "$work"
@@ -44,14 +39,14 @@ life() { # WHO BUNDLE: the program is another process than rt, and more come
 }
 suite() { # NAME WHO REFUSED: bundle on $work/on/NAME; a layer there is refused with these words
 	local dir=$work/on/$1 name=$1/$2
-	check "$name/run" "^3$" 0 $2 "$rt" run "$dir" -- cat /data/3
-	check "$name/mount-point" "^/new/one$" 0 $2 "$rt" run -v "$work/home:/new/one" "$dir" -- ls -d /new/one
-	check "$name/writable" "^1$" 0 $2 "$rt" run --writable "$dir" -- \
+	check "$name/run" 0 "^3$" $2 "$rt" run "$dir" -- cat /data/3
+	check "$name/mount-point" 0 "^/new/one$" $2 "$rt" run -v "$work/home:/new/one" "$dir" -- ls -d /new/one
+	check "$name/writable" 0 "^1$" $2 "$rt" run --writable "$dir" -- \
 		sh -c 'echo x >/data/new && mv /data/1 /data/moved && cat /data/moved'
-	check "$name/image-stays" "^1$" 0 $2 cat "$dir/rootfs/data/1"
-	check "$name/layer" "$3" 1 $2 "$rt" run --overlay "$dir/layer" "$dir" -- cat /data/3
-	check "$name/layer-elsewhere" "^3$" 0 $2 "$rt" run --overlay "$work/home/layer-$1-$2" "$dir" -- cat /data/3
-	check "$name/life" "^3$" 0 life $2 "$dir"
+	check "$name/image-stays" 0 "^1$" $2 cat "$dir/rootfs/data/1"
+	check "$name/layer" 1 "$3" $2 "$rt" run --overlay "$dir/layer" "$dir" -- cat /data/3
+	check "$name/layer-elsewhere" 0 "^3$" $2 "$rt" run --overlay "$work/home/layer-$1-$2" "$dir" -- cat /data/3
+	check "$name/life" 0 "^3$" life $2 "$dir"
 }
 try() { # NAME WHO REFUSED COMMAND...: which mounts it
 	local name=$1 who=$2 refused=$3
@@ -59,8 +54,7 @@ try() { # NAME WHO REFUSED COMMAND...: which mounts it
 	if "$@" >/dev/null 2>&1; then
 		suite "$name" "$who" "$refused"
 	else
-		echo "SKIP filesystems/$name: ${1##*/} does not mount here"
-		skipped=$((skipped + 1))
+		skip "$name" "${1##*/} does not mount here"
 	fi
 }
 fuse='it is on FUSE, which cannot hold the upper layer'
@@ -74,6 +68,5 @@ for who in user env; do
 	umount -l "$work/on/overlay"
 done
 # A bundle that the caller may not look into, root included.
-check bindfs/root "permission denied" 1 "$rt" run "$work/on/bindfs" -- cat /data/3
-echo "result: integration/filesystems: $passed passed, $failed failed, $skipped skipped"
-[ $failed = 0 ]
+check bindfs/root 1 "permission denied" "$rt" run "$work/on/bindfs" -- cat /data/3
+done_testing

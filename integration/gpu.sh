@@ -7,29 +7,19 @@
 # On a machine without network or compiler it needs what `integration/gpu/kit integration/work/gpu` has made elsewhere.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-. integration/check
+. integration/tap
 whole=yes # expectations span lines
 rt=$(realpath "${1:-build/rt}")
 write=${2:-}
 bin=$(dirname "$rt")
-uid=23456 skipped=0
-skip() {
-	echo "SKIP gpu/$1: $2"
-	skipped=$((skipped + 1))
-}
-finish() {
-	echo "result: integration/gpu: $passed passed, $failed failed, $skipped skipped"
-	[ $failed = 0 ]
-	exit
-}
+uid=23456
 if [ -n "$write" ] && [ ! -e /proc/driver/nvidia/version ]; then
 	echo "gpu: no GPU of NVIDIA's here: there is no /proc/driver/nvidia/version" >&2
 	exit 1
 fi
 kit=integration/work/gpu
 if [ ! -e $kit/ready ] && ! integration/gpu/kit $kit; then
-	skip kit "it can be made on Debian only"
-	finish
+	skip_all "what the node needs can be made on Debian only"
 fi
 kit=$(realpath $kit)
 # Mounts of our own: a directory for CDI, and /dev/fuse as nodes have it, where the machine's is root's only.
@@ -57,8 +47,7 @@ node= options=
 if [ ! -e /proc/driver/nvidia/version ]; then
 	node=$work/node
 	if ! integration/gpu/standin "$node"; then
-		skip stand-in "no compiler"
-		finish
+		skip_all "no compiler for the stand-in"
 	fi
 	options=", \"--root\", \"$node\""
 fi
@@ -69,7 +58,7 @@ END
 driver=$(sed -n 's/^NVRM[^0-9]* \(x86_64 \|aarch64 \)\?[^0-9]*\([0-9][0-9.]*\) .*/\2/p' "$node/proc/driver/nvidia/version")
 count=$(ls "$node/proc/driver/nvidia/gpus" | wc -l)
 gpus=$(cat "$node"/proc/driver/nvidia/gpus/*/information | sed -n 's/^Model:[[:space:]]*//p' | sort | uniq -c | sed 's/^ *//')
-echo "gpu: driver $driver, $count GPUs: $gpus${node:+ (stand-in)}"
+note "driver $driver, $count GPUs: $gpus${node:+ (stand-in)}"
 sums="($(for ((n = 0; n < count; n++)); do printf 'GPU %s: .*: 16777216 sums are right.' $n; done))"
 
 callers=root
@@ -107,8 +96,8 @@ baseline() {
 		LD_LIBRARY_PATH=/usr/local/nvidia/lib64:${LD_LIBRARY_PATH:-} "$work/programs/cuda"
 	fi
 }
-check node "" 0 baseline
-[ $failed = 0 ] || finish
+check node 0 "" baseline
+[ $failed = 0 ] || { done_testing; exit; }
 
 given() { # NVIDIA's part of the container's surroundings, and the rest of run's command line
 	local who=$1 asked=$2
@@ -252,30 +241,30 @@ for who in $callers; do
 	sed -i "s|\"path\": \"rootfs\"|\"path\": \"$work/rootfs\"|" "$work/$who/plain/config.json"
 	sed -i "s|\"path\": \"rootfs\"|\"path\": \"$work/image.sqsh\"|" "$work/$who/file/config.json"
 	plain=$work/$who/plain
-	check "$who/devices" "/dev/nvidia0.*/dev/nvidiactl.*ModifyDeviceFiles: 0" 0 given $who all "$plain" -- \
+	check "$who/devices" 0 "/dev/nvidia0.*/dev/nvidiactl.*ModifyDeviceFiles: 0" given $who all "$plain" -- \
 		sh -c 'ls -1 /dev/nvidia*; cat /proc/driver/nvidia/params'
-	check "$who/cuda" "CUDA [0-9.]*, GPUs: $count.$sums" 0 given $who all "$plain" -- cuda
-	check "$who/one" "GPUs: 1.GPU 0: .* sums are right" 0 given $who 0 "$plain" -- cuda
+	check "$who/cuda" 0 "CUDA [0-9.]*, GPUs: $count.$sums" given $who all "$plain" -- cuda
+	check "$who/one" 0 "GPUs: 1.GPU 0: .* sums are right" given $who 0 "$plain" -- cuda
 	uuid=$(sed -n 's/^GPU UUID:[[:space:]]*//p' "$(ls -d "$node"/proc/driver/nvidia/gpus/*/information | head -n 1)")
 	# What /proc knows it knows from the first use of the GPU since the start of the machine.
 	[[ $uuid != *\?* ]] || uuid=$(nvidia-smi -L | sed -n 's/^GPU 0:.*UUID: \([^)]*\)).*/\1/p')
-	check "$who/uuid" "GPUs: 1.GPU 0: .* sums are right" 0 given $who "$uuid" "$plain" -- cuda
-	check "$who/void" "no library: libcuda.so.1" 1 given $who void "$plain" -- cuda
-	check "$who/compute-alone" "GPUs: $count.*no library: libnvidia-ml" 1 given $who all -e NVIDIA_DRIVER_CAPABILITIES=compute \
+	check "$who/uuid" 0 "GPUs: 1.GPU 0: .* sums are right" given $who "$uuid" "$plain" -- cuda
+	check "$who/void" 1 "no library: libcuda.so.1" given $who void "$plain" -- cuda
+	check "$who/compute-alone" 1 "GPUs: $count.*no library: libnvidia-ml" given $who all -e NVIDIA_DRIVER_CAPABILITIES=compute \
 		"$plain" -- sh -c 'cuda && nvml'
-	check "$who/nvml" "NVML: driver $driver, GPUs: $count.*$uuid" 0 given $who all "$plain" -- nvml
+	check "$who/nvml" 0 "NVML: driver $driver, GPUs: $count.*$uuid" given $who all "$plain" -- nvml
 	if [ -n "$node" ] || command -v nvidia-smi >/dev/null; then
-		check "$who/nvidia-smi" "GPU 0: .*$uuid" 0 given $who all "$plain" -- nvidia-smi -L
+		check "$who/nvidia-smi" 0 "GPU 0: .*$uuid" given $who all "$plain" -- nvidia-smi -L
 	else
 		skip "$who/nvidia-smi" "the node has none"
 	fi
-	check "$who/exec" "$sums" 0 within $who
+	check "$who/exec" 0 "$sums" within $who
 	if [ -r /dev/fuse ] && [ -w /dev/fuse ]; then
-		check "$who/file" "GPUs: $count.$sums" 0 given $who all "$work/$who/file" -- cuda
-		check "$who/file/nvml" "NVML: driver $driver" 0 given $who all "$work/$who/file" -- nvml
+		check "$who/file" 0 "GPUs: $count.$sums" given $who all "$work/$who/file" -- cuda
+		check "$who/file/nvml" 0 "NVML: driver $driver" given $who all "$work/$who/file" -- nvml
 		# In the profile hpc, which has the node's own /dev.
 		if [ -z "$node" ]; then
-			check "$who/file/hpc" "GPUs: $count.$sums" 0 given $who all "$work/image.sqsh" -- cuda
+			check "$who/file/hpc" 0 "GPUs: $count.$sums" given $who all "$work/image.sqsh" -- cuda
 		fi
 	else
 		skip "$who/file" "no /dev/fuse"
@@ -286,28 +275,28 @@ for who in $callers; do
 		as "$who" mkdir "$work/$who/kept"
 		sed 's|"env": \[|&"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=all",|; s|"terminal": true|"terminal": false|' \
 			"$plain/config.json" | as "$who" tee "$work/$who/kept/config.json" >/dev/null
-		check "$who/checkpoint/init" "all numbers" 0 kept $who init --pid private --init
-		check "$who/checkpoint/first" "all numbers" 0 kept $who first
-		check "$who/checkpoint/killed" "left: (locked|checkpointed).*all numbers" 0 killed $who
-		check "$who/checkpoint/fork" "all numbers" 0 forked $who
-		check "$who/checkpoint/again" "exit code 75.exit code 75.exit code 0.all numbers" 0 again $who "$plain"
+		check "$who/checkpoint/init" 0 "all numbers" kept $who init --pid private --init
+		check "$who/checkpoint/first" 0 "all numbers" kept $who first
+		check "$who/checkpoint/killed" 0 "left: (locked|checkpointed).*all numbers" killed $who
+		check "$who/checkpoint/fork" 0 "all numbers" forked $who
+		check "$who/checkpoint/again" 0 "exit code 75.exit code 75.exit code 0.all numbers" again $who "$plain"
 		# As in a batch job: an image that is one file, with the profile hpc.
 		if [ -z "$node" ] && [ -r /dev/fuse ] && [ -w /dev/fuse ]; then
-			check "$who/checkpoint/hpc" "exit code 75.exit code 75.exit code 0.all numbers" 0 again $who "$work/image.sqsh"
+			check "$who/checkpoint/hpc" 0 "exit code 75.exit code 75.exit code 0.all numbers" again $who "$work/image.sqsh"
 		fi
 	fi
-	check "$who/file/extracted" "GPUs: $count.$sums" 0 given $who all --extract "$work/$who/file" -- cuda
+	check "$who/file/extracted" 0 "GPUs: $count.$sums" given $who all --extract "$work/$who/file" -- cuda
 	if [ "$(id -u)" = 0 ]; then
 		"$work/bin/rt-hook-gpu" cdi ${node:+--root "$node"} >/run/cdi/nvidia.json
-		check "$who/cdi" "GPUs: $count.$sums" 0 as $who "$rt" run --device nvidia.com/gpu=all "$plain" -- cuda
+		check "$who/cdi" 0 "GPUs: $count.$sums" as $who "$rt" run --device nvidia.com/gpu=all "$plain" -- cuda
 	fi
 	if [ -n "$node" ] || command -v nvidia-cuda-mps-control >/dev/null; then
-		check "$who/mps" "sums are right.*clients of the server: [1-9]" 0 mps $who
+		check "$who/mps" 0 "sums are right.*clients of the server: [1-9]" mps $who
 	else
 		skip "$who/mps" "the node has no nvidia-cuda-mps-control"
 	fi
 	if [ -z "$node" ] && { ldconfig -p | grep -q libGLX_nvidia || [ -e /usr/local/nvidia/lib64/libGLX_nvidia.so.0 ]; }; then
-		check "$who/vulkan" "1048576 bytes are filled" 0 given $who all "$plain" -- vulkan
+		check "$who/vulkan" 0 "1048576 bytes are filled" given $who all "$plain" -- vulkan
 	else
 		skip "$who/vulkan" "the node has no libGLX_nvidia"
 	fi
@@ -324,7 +313,7 @@ for who in $callers; do
 for path in {sys.prefix, sys.base_prefix, os.path.dirname(torch.__file__)}: print("/" + path.split("/")[1])' | sort -u); do
 			case $dir in /usr | /etc | /opt | /lib | /lib64 | /bin) ;; *) own+=(-v "$dir:$dir:ro") ;; esac
 		done
-		check "$who/torch" "torch: right on NVIDIA" 0 hosts $who "$(command -v "$python")" -c 'import torch
+		check "$who/torch" 0 "torch: right on NVIDIA" hosts $who "$(command -v "$python")" -c 'import torch
 a = torch.randn(2048, 2048, device="cuda", dtype=torch.float64)
 b = a @ a
 c = (a.cpu() @ a.cpu())
@@ -355,8 +344,8 @@ if [ -n "$write" ]; then
 	} >integration/gpu/RESULTS.md
 	{
 		printf 'case\tresult\n'
-		sed -nE 's/^PASS (.*)/\1\tpassed/p; s/^FAIL ([^:]*):.*/\1\tFAILED/p; s/^SKIP gpu\/([^:]*): (.*)/\1\tskipped: \2/p' "$work/log"
+		sed -nE 's/^ok [0-9]+ - (.*) # SKIP (.*)/\1\tskipped: \2/p; t; s/^ok [0-9]+ - (.*)/\1\tpassed/p; s/^not ok [0-9]+ - (.*)/\1\tFAILED/p' "$work/log"
 	} >integration/gpu/results.tsv
-	echo "gpu: the results are in integration/gpu/RESULTS.md"
+	note "the results are in integration/gpu/RESULTS.md"
 fi
-finish
+done_testing

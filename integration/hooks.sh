@@ -4,7 +4,7 @@
 # trees of other releases and layouts, whose own loaders and ldconfig say what they find. usage: integration/hooks.sh RT
 set -uo pipefail
 cd "$(dirname "$0")/.."
-. integration/check
+. integration/tap
 whole=yes # expectations span lines
 rt=$(realpath "${1:-build/rt}")
 bin=$(dirname "$rt")
@@ -14,10 +14,8 @@ work=$(mktemp -d)
 uid=23456
 chmod 755 "$work"
 
-skip() { echo "SKIP hooks: $*"; }
 if [ "$(id -u)" != 0 ] || ! command -v dpkg mmdebstrap >/dev/null; then
-	skip "no root, dpkg or mmdebstrap"
-	exit 0
+	skip_all "no root, dpkg or mmdebstrap"
 fi
 # A cgroup2 view of our own: crun refuses hybrid hosts.
 if [ "${1:-}" != inside ] && [ -z "${RT_HOOKS_INSIDE:-}" ]; then
@@ -60,12 +58,10 @@ if [ "$(cat "$node/ready" 2>/dev/null)" != "${packages[*]}" ]; then
 		echo "${packages[*]}" >"$node/ready"
 fi
 if [ ! -s "$node/ready" ]; then
-	skip "no mirror to get drivers from"
-	exit 0
+	skip_all "no mirror to get drivers from"
 fi
 if ! debian=$(integration/debian); then
-	skip "no Debian root"
-	exit 0
+	skip_all "no Debian root"
 fi
 
 # The plain user must get at both wherever the repository lies.
@@ -158,13 +154,13 @@ bundle plain "$work/root" no sh -c "$inside"
 find "$debian" -xdev | sort >"$work/before"
 user() { setpriv --reuid $uid --regid $uid --clear-groups env -i PATH="$PATH" "$@"; }
 mkdir "$work/state"
-check rt/root "$wanted" 0 "$rt" --root "$work/state/rt" run "$work/debian"
+check rt/root 0 "$wanted" "$rt" --root "$work/state/rt" run "$work/debian"
 mkdir "$work/user"
 cp -r "$work/plain" "$work/user/plain"
 chown -R $uid:$uid "$work/user"
-check rt/user "$wanted" 0 user "$rt" run --hooks-dir "$work/hooks.d" "$work/user/plain"
-[ ! -x "$(command -v runc)" ] || check runc "$wanted" 0 runc --root "$work/state/runc" run -b "$work/debian" hooks-runc
-[ ! -x "$(command -v crun)" ] || check crun "$wanted" 0 crun --root "$work/state/crun" --cgroup-manager=disabled run -b "$work/debian" hooks-crun
+check rt/user 0 "$wanted" user "$rt" run --hooks-dir "$work/hooks.d" "$work/user/plain"
+[ ! -x "$(command -v runc)" ] || check runc 0 "$wanted" runc --root "$work/state/runc" run -b "$work/debian" hooks-runc
+[ ! -x "$(command -v crun)" ] || check crun 0 "$wanted" crun --root "$work/state/crun" --cgroup-manager=disabled run -b "$work/debian" hooks-crun
 if command -v podman >/dev/null; then
 	cat >"$work/containers.conf" <<-END
 		[containers]
@@ -175,44 +171,44 @@ if command -v podman >/dev/null; then
 		rt = ["$rt"]
 	END
 	for runtime in rt crun; do
-		check podman/$runtime "$wanted" 0 env CONTAINERS_CONF="$work/containers.conf" podman --root "$work/podman" \
+		check podman/$runtime 0 "$wanted" env CONTAINERS_CONF="$work/containers.conf" podman --root "$work/podman" \
 			--runroot "$work/podman-run" --cgroup-manager cgroupfs --runtime $runtime --hooks-dir "$work/hooks.d" run --rm \
 			--cgroups=disabled --network=none --ulimit host -v "$work/open.pl:/tmp/open.pl:ro" \
 			-e NVIDIA_VISIBLE_DEVICES=all -e RT_RDMA_DEVICES=all --rootfs "$work/root:O" sh -c "$inside"
 	done
 else
-	skip "podman: not installed"
+	skip podman "not installed"
 fi
 # The sets that a container asks for, or that a device needs: they load, and the programs of their packages use them.
 more() { # NAME VARIABLES EXPECTED COMMAND
 	ASK=$2 bundle "$1" "$work/root" yes sh -c "$4"
-	check "$1" "$3" 0 "$rt" --log-level warning --root "$work/state/rt" run -v "$work/node/usr/bin:/mnt:ro" "$work/$1"
+	check "$1" 0 "$3" "$rt" --log-level warning --root "$work/state/rt" run -v "$work/node/usr/bin:/mnt:ro" "$work/$1"
 }
 more libfabric "RT_RDMA_DEVICES=hfi1_0" "libfabric.so.1 .libc6,x86-64. => /run/rt/rdma.*opened libpsm2.so.2.*symbol found.*psm2:[[:space:]]*version: 117.*/dev/hfi1_0" \
 	"ldconfig -p | grep libfabric; perl /tmp/open.pl libfabric.so.1 libpsm2.so.2; /mnt/fi_info -l; ls /dev/hfi1_0"
-check libfabric/says '"fabric: psm2"' 0 "$bin/rt-hook-rdma" --dry-run --bundle "$work/libfabric" --root "$work/node"
+check libfabric/says 0 '"fabric: psm2"' "$bin/rt-hook-rdma" --dry-run --bundle "$work/libfabric" --root "$work/node"
 more ucx "RT_RDMA_DEVICES=mlx5_0 RT_RDMA_LIBRARIES=verbs,ucx" "opened libucp.so.0.*symbol found.*Transport: cma" \
 	"perl /tmp/open.pl libucp.so.0 libuct.so.0 && /mnt/ucx_info -d | grep Transport"
 more rocm "AMD_VISIBLE_DEVICES=all RT_AMD_LIBRARIES=hsa,smi" "opened libhsa-runtime64.so.1.*opened librocm_smi64.so.*symbol found.*/dev/kfd" \
 	"perl /tmp/open.pl libhsa-runtime64.so.1 \$(cd /run/rt/gpu/lib; echo librocm_smi64.so.*); ls /dev/kfd"
 ASK="AMD_VISIBLE_DEVICES=all RT_AMD_LIBRARIES=hip" bundle hip "$work/root" no true
-check rocm/incomplete 'hip is not added: neither container nor host has libLLVM-15.so.1, which libamd_comgr.so.2 needs' 0 \
+check rocm/incomplete 0 'hip is not added: neither container nor host has libLLVM-15.so.1, which libamd_comgr.so.2 needs' \
 	"$bin/rt-hook-gpu" --dry-run --bundle "$work/hip" --root "$work/node"
-check nothing-in-the-image "" 0 bash -c "find '$debian' -xdev | sort | diff '$work/before' -"
+check nothing-in-the-image 0 "" bash -c "find '$debian' -xdev | sort | diff '$work/before' -"
 
 # A container without a loader: devices come, libraries do no harm.
 if busybox=$(command -v busybox) && ! ldd "$busybox" >/dev/null 2>&1; then
 	mkdir -p "$work"/image/{bin,dev,etc,proc,run,sys,tmp}
 	cp "$busybox" "$work/image/bin/sh"
 	bundle busybox "$work/image" yes sh -c 'ls /dev/nvidia0 /run/rt/gpu/lib'
-	check busybox "/dev/nvidia0.*libcuda.so.1" 0 "$rt" --root "$work/state/rt" run "$work/busybox"
+	check busybox 0 "/dev/nvidia0.*libcuda.so.1" "$rt" --root "$work/state/rt" run "$work/busybox"
 fi
 
 # ldconfig of the container agrees with what was written: same names, same order of a name.
-check ldconfig "same" 0 "$rt" --root "$work/state/rt" run -v "$work/scratch:/mnt" "$work/debian" -- sh -c \
+check ldconfig 0 "same" "$rt" --root "$work/state/rt" run -v "$work/scratch:/mnt" "$work/debian" -- sh -c \
 	'ldconfig -p | grep "=>" | grep -v /run/rt >/mnt/ours; ldconfig -C /mnt/cache && ldconfig -C /mnt/cache -p | grep "=>" >/mnt/theirs; grep -c x86-64 /mnt/ours && diff /mnt/ours /mnt/theirs && echo same'
-check dry-run '"name": "libcuda.so.1"' 0 "$bin/rt-hook-gpu" --dry-run --bundle "$work/debian" --root "$work/node"
-check cdi '"kind": "nvidia.com/gpu"' 0 "$bin/rt-hook-gpu" cdi --root "$work/node"
+check dry-run 0 '"name": "libcuda.so.1"' "$bin/rt-hook-gpu" --dry-run --bundle "$work/debian" --root "$work/node"
+check cdi 0 '"kind": "nvidia.com/gpu"' "$bin/rt-hook-gpu" cdi --root "$work/node"
 
 # Other releases and layouts. Their own ldconfig must list what their own packages have as before, and ours first; their
 # own loader must open the libraries; what needs a newer C library is refused.
@@ -245,18 +241,18 @@ loader() { # NAME VERBS
 	mkdir -p "$tree" "$work/lists/$name"
 	mount --bind "$keep/trees/$name" "$tree"
 	bundle "loader-$name" "$tree" yes sh -c "$asked"
-	check "loader/$name" "opened libcuda.so.1.*opened libnvidia-ml.so.1.*symbol found" 0 \
+	check "loader/$name" 0 "opened libcuda.so.1.*opened libnvidia-ml.so.1.*symbol found" \
 		"$rt" --root "$work/state/rt" run -v "$work/lists/$name:/mnt" "$work/loader-$name"
-	check "loader/$name/ldconfig" '^[1-9][0-9]*.$' 0 same_lists "$work/lists/$name"
-	check "loader/$name/verbs" "$2" 0 "$bin/rt-hook-rdma" --dry-run --bundle "$work/loader-$name" --root "$work/node"
+	check "loader/$name/ldconfig" 0 '^[1-9][0-9]*.$' same_lists "$work/lists/$name"
+	check "loader/$name/verbs" 0 "$2" "$bin/rt-hook-rdma" --dry-run --bundle "$work/loader-$name" --root "$work/node"
 }
 fits='"fabric: verbs, psm2"'
 refused='"fabric: tcp".*needs GLIBC_2.3[0-9] of libc.so.6, and the container.s has GLIBC_2.3[01]'
 for each in "bullseye $mirror $refused" "trixie $mirror $fits" "focal $ubuntu $refused" "jammy $ubuntu $fits" "noble $ubuntu $fits"; do
 	read -r name from verbs <<<"$each"
-	if tree $name $from $name; then loader $name "$verbs"; else skip "$name: $from is not to be reached"; fi
+	if tree $name $from $name; then loader $name "$verbs"; else skip "loader/$name" "$from is not to be reached"; fi
 done
-if [ -e "$keep/trees/jammy/ready" ] && lib64; then loader lib64 "$fits"; else skip "lib64: no tree"; fi
+if [ -e "$keep/trees/jammy/ready" ] && lib64; then loader lib64 "$fits"; else skip loader/lib64 "no tree"; fi
 
 # As Alpine has it: Debian's musl, and a driver that is linked to it.
 musl=$keep/trees/musl
@@ -283,11 +279,11 @@ if command -v musl-gcc >/dev/null && { [ -e "$musl/lib/ld-musl-x86_64.so.1" ] ||
 	mount --bind "$musl" "$work/trees/musl"
 	ASK=NVIDIA_VISIBLE_DEVICES=all bundle loader-musl "$work/trees/musl" yes /open libcuda.so.1 libnvidia-ml.so.1
 	sed -i "s|$work/node|$work/musl-node|g" "$work/loader-musl/config.json"
-	check loader/musl "^opened.opened.7.$" 0 "$rt" --root "$work/state/rt" run "$work/loader-musl"
+	check loader/musl 0 "^opened.opened.7.$" "$rt" --root "$work/state/rt" run "$work/loader-musl"
 	bundle loader-musl-plain "$work/trees/musl" no /open libcuda.so.1
-	check loader/musl/without "Error loading shared library libcuda.so.1.*0.$" 0 "$rt" --root "$work/state/rt" run "$work/loader-musl-plain"
+	check loader/musl/without 0 "Error loading shared library libcuda.so.1.*0.$" "$rt" --root "$work/state/rt" run "$work/loader-musl-plain"
 else
-	skip "musl: no musl-gcc, or no package"
+	skip loader/musl "no musl-gcc, or no package"
 fi
 
 # What that describes, an engine gives to a container by name, and so does rt.
@@ -298,12 +294,12 @@ mount -t tmpfs cdi /run/cdi
 "$bin/rt-hook-gpu" cdi --root "$work/node" >/run/cdi/nvidia.json
 asked="ls /dev/nvidia0 /dev/nvidiactl; ldconfig -p | grep libcuda; perl /tmp/open.pl libcuda.so.1"
 given="/dev/nvidia0.*/dev/nvidiactl.*libcuda.so.1 .libc6,x86-64.*symbol found"
-check device/root "$given" 0 "$rt" --root "$work/state/rt" run --device nvidia.com/gpu=0 "$work/plain" -- sh -c "$asked"
-check device/user "$given" 0 user "$rt" run --device nvidia.com/gpu=all "$work/user/plain" -- sh -c "$asked"
-check device/unknown "nvidia.com/gpu=7" 1 user "$rt" run --device nvidia.com/gpu=7 "$work/user/plain" -- true
+check device/root 0 "$given" "$rt" --root "$work/state/rt" run --device nvidia.com/gpu=0 "$work/plain" -- sh -c "$asked"
+check device/user 0 "$given" user "$rt" run --device nvidia.com/gpu=all "$work/user/plain" -- sh -c "$asked"
+check device/unknown 1 "nvidia.com/gpu=7" user "$rt" run --device nvidia.com/gpu=7 "$work/user/plain" -- true
 if command -v podman >/dev/null; then
 	for runtime in rt crun; do
-		check cdi/podman/$runtime "$given" 0 env CONTAINERS_CONF="$work/containers.conf" podman --root "$work/podman" \
+		check cdi/podman/$runtime 0 "$given" env CONTAINERS_CONF="$work/containers.conf" podman --root "$work/podman" \
 			--runroot "$work/podman-run" --cgroup-manager cgroupfs --runtime $runtime run --rm --cgroups=disabled \
 			--network=none --ulimit host -v "$work/open.pl:/tmp/open.pl:ro" --device nvidia.com/gpu=0 --rootfs "$work/root:O" sh -c "$asked"
 	done
@@ -311,5 +307,4 @@ fi
 umount /run/cdi
 [ -z "$made" ] || rmdir /run/cdi
 
-echo "result: integration/hooks: $passed passed; $failed failed"
-[ $failed = 0 ]
+done_testing

@@ -4,7 +4,7 @@
 # usage: integration/images.sh RT   (root: makes a Debian root with mmdebstrap, and a /dev/fuse that all may open)
 set -uo pipefail
 cd "$(dirname "$0")/.."
-. integration/check
+. integration/tap
 rt=$(realpath "${1:-build/rt}")
 work=$(mktemp -d)
 uid=23457
@@ -14,15 +14,9 @@ mkdir "$work"/{bin,mnt,user,dev}
 chmod 777 "$work/user" "$work/mnt"
 cp "$rt" "$(dirname "$rt")"/{rt-image,rt-pull} "$work/bin" || exit 1
 
-skip() { echo "SKIP images: $*"; }
-result() {
-	echo "result: integration/images: $passed passed; $failed failed"
-	[ $failed = 0 ]
-	exit
-}
-[ "$(id -u)" = 0 ] || { skip "root makes the images"; result; }
+[ "$(id -u)" = 0 ] || skip_all "root makes the images"
 integration/packages squashfs-tools attr mmdebstrap busybox-static >/dev/null
-command -v mksquashfs >/dev/null || { skip "mksquashfs is not installed"; result; }
+command -v mksquashfs >/dev/null || skip_all "mksquashfs is not installed"
 
 # A mount namespace of its own, in which everybody may open /dev/fuse, as hosts have it.
 in_world() {
@@ -31,23 +25,23 @@ in_world() {
 }
 user() { in_world setpriv --reuid $uid --regid $uid --clear-groups env -i PATH="$work/bin:$PATH" HOME="$work/user" "$@"; }
 root() { in_world env -i PATH="$work/bin:$PATH" HOME="$work/user" "$@"; }
-in_world sh -c ': <>/dev/fuse' 2>/dev/null || { skip "the kernel has no FUSE"; result; }
+in_world sh -c ': <>/dev/fuse' 2>/dev/null || skip_all "the kernel has no FUSE"
 
-debian=$(integration/debian) || { skip "no root for mmdebstrap, or no mirror to get packages from"; result; }
+debian=$(integration/debian) || skip_all "no root for mmdebstrap, or no mirror to get packages from"
 
 # All that stat(2) shows, but sizes of directories, which are each file system's own.
 list='cd "$0" && find . -type d -printf "%P %y %#m %Ts %n\n" -o -printf "%P %y %#m %s %Ts %n %l\n" | LC_ALL=C sort'
 sums='cd "$0" && find . -type f -print0 | LC_ALL=C sort -z | xargs -0 cat | sha256sum'
 sh -c "$list" "$debian" >"$work/list"
 sh -c "$sums" "$debian" >"$work/sums"
-echo "images: $(wc -l <"$work/list") files, $(du -sm "$debian" | cut -f1) MB"
+note "images: $(wc -l <"$work/list") files, $(du -sm "$debian" | cut -f1) MB"
 
 form() { # NAME FLAGS...: an image, and whether all of it is as in the root
 	local name=$1 image=$work/$1.sqsh
 	mksquashfs "$debian" "$image" -noappend -quiet -no-progress "${@:2}" >/dev/null
-	check "$name/list" "" 0 user rt mount "$image" "$work/mnt" -- sh -c "($list) | cmp - $work/list" "$work/mnt"
-	check "$name/contents" "" 0 user rt mount "$image" "$work/mnt" -- sh -c "($sums) | cmp - $work/sums" "$work/mnt"
-	check "$name/run" "^ID=debian\$" 0 user rt run "$image" -- cat /etc/os-release
+	check "$name/list" 0 "" user rt mount "$image" "$work/mnt" -- sh -c "($list) | cmp - $work/list" "$work/mnt"
+	check "$name/contents" 0 "" user rt mount "$image" "$work/mnt" -- sh -c "($sums) | cmp - $work/sums" "$work/mnt"
+	check "$name/run" 0 "^ID=debian\$" user rt run "$image" -- cat /etc/os-release
 }
 form gzip -comp gzip
 form enroot -comp lzo -noD
@@ -63,25 +57,25 @@ image=$work/zstd.sqsh
 
 # unsquashfs is another reader.
 unsquashfs -quiet -no-progress -dest "$work/unsquashed" "$image" >/dev/null
-check unsquashfs/same "" 0 sh -c "($list) | cmp - $work/list" "$work/unsquashed"
+check unsquashfs/same 0 "" sh -c "($list) | cmp - $work/list" "$work/unsquashed"
 rm -rf "$work/unsquashed"
 
 # Containers.
-check run/id "uid=$uid" 0 user rt run "$image" -- id
-check run/dpkg "^([6-9][0-9]|[0-9]{3,})\$" 0 user rt run "$image" -- sh -c 'dpkg -l | grep -c ^ii'
-check run/perl "^4\$" 0 user rt run "$image" -- perl -e 'print 2 + 2, "\n"'
-check run/read-only "Read-only" 1 user rt run "$image" -- touch /x
-check run/root "uid=0" 0 root rt run "$image" -- id
-check run/as-root "^apt 2" 0 user rt run --as-root "$image" -- apt-get --version
-check run/writable "^Hello" 0 user rt run --writable "$image" -- sh -c 'echo Hello >/etc/hello && cat /etc/hello'
-check run/overlay "" 0 user rt run --overlay "$work/user/layer" "$image" -- sh -c 'rm /bin/ls; echo kept >/opt/kept'
-check run/overlay-again "^kept\$" 0 user rt run --overlay "$work/user/layer" "$image" -- cat /opt/kept
-check run/volume "^ID=debian\$" 0 user rt run -v "$work/lz4.sqsh:/lz4" "$image" -- cat /lz4/etc/os-release
-check run/many "^20\$" 0 user bash -c "for i in \$(seq 20); do rt run $image -- echo x & done | wc -l"
-check run/at-once "^1\$" 0 user rt run "$image" -- bash -c \
+check run/id 0 "uid=$uid" user rt run "$image" -- id
+check run/dpkg 0 "^([6-9][0-9]|[0-9]{3,})\$" user rt run "$image" -- sh -c 'dpkg -l | grep -c ^ii'
+check run/perl 0 "^4\$" user rt run "$image" -- perl -e 'print 2 + 2, "\n"'
+check run/read-only 1 "Read-only" user rt run "$image" -- touch /x
+check run/root 0 "uid=0" root rt run "$image" -- id
+check run/as-root 0 "^apt 2" user rt run --as-root "$image" -- apt-get --version
+check run/writable 0 "^Hello" user rt run --writable "$image" -- sh -c 'echo Hello >/etc/hello && cat /etc/hello'
+check run/overlay 0 "" user rt run --overlay "$work/user/layer" "$image" -- sh -c 'rm /bin/ls; echo kept >/opt/kept'
+check run/overlay-again 0 "^kept\$" user rt run --overlay "$work/user/layer" "$image" -- cat /opt/kept
+check run/volume 0 "^ID=debian\$" user rt run -v "$work/lz4.sqsh:/lz4" "$image" -- cat /lz4/etc/os-release
+check run/many 0 "^20\$" user bash -c "for i in \$(seq 20); do rt run $image -- echo x & done | wc -l"
+check run/at-once 0 "^1\$" user rt run "$image" -- bash -c \
 	'for i in $(seq 8); do cat /usr/bin/* 2>/dev/null | md5sum & done | sort -u | wc -l'
-check run/extract "^ID=debian\$" 0 user rt run --extract "$image" -- cat /etc/os-release
-check extract/list "" 0 user rt mount --extract "$image" "$work/mnt" -- bash -c \
+check run/extract 0 "^ID=debian\$" user rt run --extract "$image" -- cat /etc/os-release
+check extract/list 0 "" user rt mount --extract "$image" "$work/mnt" -- bash -c \
 	"($list) | grep -v '^dev/' | cmp - <(grep -v '^dev/' $work/list)" "$work/mnt"
 
 # A program of one file, made of an image by its name. It is static, and runs where besides it there is only what the kernel
@@ -90,10 +84,10 @@ mkdir -p "$work"/small/rootfs/bin "$work/alone/rootfs"
 cp "$(command -v busybox)" "$work/small/rootfs/bin"
 ln -s busybox "$work/small/rootfs/bin/sh"
 "$rt" spec -b "$work/small" && chmod -R a+rX "$work/small"
-check runfile/layout "^sha256:" 0 user rt save --quiet "$work/small" "oci:$work/user/layout:1"
-check runfile/save "^$work/user/app\$" 0 user rt save "oci:$work/user/layout:1" --runfile "$work/user/app"
-check runfile/there "exists" 1 user rt save "oci:$work/user/layout:1" --runfile "$work/user/app"
-check runfile/static "not a dynamic executable" 1 ldd "$work/user/app"
+check runfile/layout 0 "^sha256:" user rt save --quiet "$work/small" "oci:$work/user/layout:1"
+check runfile/save 0 "^$work/user/app\$" user rt save "oci:$work/user/layout:1" --runfile "$work/user/app"
+check runfile/there 1 "exists" user rt save "oci:$work/user/layout:1" --runfile "$work/user/app"
+check runfile/static 1 "not a dynamic executable" ldd "$work/user/app"
 cp "$work/user/app" "$work/alone/rootfs" && chmod 755 "$work/alone/rootfs" "$work/alone/rootfs/app"
 cat >"$work/alone/config.json" <<'CONFIG'
 {
@@ -112,19 +106,19 @@ cat >"$work/alone/config.json" <<'CONFIG'
 }
 CONFIG
 alone() { user rt run "$work/alone" -- /app "$@"; }
-check runfile/alone "^app dev proc sys\$" 0 alone --rt-volume=/:/host --rt-shell -c 'echo $(busybox ls /host)'
-check runfile/runs "^of the image\$" 0 alone --rt-shell -c 'echo of the image'
-check runfile/mounted "fuse.squashfs ro," 0 alone --rt-shell -c 'busybox grep " / " /proc/mounts'
-check runfile/status "^\$" 7 alone --rt-shell -c 'exit 7'
-check runfile/help "^Usage: app " 0 alone --rt-help
-check runfile/extract "^rt-image / tmpfs ro," 0 alone --rt-extract --rt-shell -c 'busybox grep " / " /proc/mounts'
+check runfile/alone 0 "^app dev proc sys\$" alone --rt-volume=/:/host --rt-shell -c 'echo $(busybox ls /host)'
+check runfile/runs 0 "^of the image\$" alone --rt-shell -c 'echo of the image'
+check runfile/mounted 0 "fuse.squashfs ro," alone --rt-shell -c 'busybox grep " / " /proc/mounts'
+check runfile/status 7 "^\$" alone --rt-shell -c 'exit 7'
+check runfile/help 0 "^Usage: app " alone --rt-help
+check runfile/extract 0 "^rt-image / tmpfs ro," alone --rt-extract --rt-shell -c 'busybox grep " / " /proc/mounts'
 
 # What others write.
 if command -v apptainer >/dev/null; then
-	check apptainer/build "" 0 apptainer build "$work/x.sif" "$debian"
-	check apptainer/run "^ID=debian\$" 0 user rt run "$work/x.sif" -- cat /etc/os-release
+	check apptainer/build 0 "" apptainer build "$work/x.sif" "$debian"
+	check apptainer/run 0 "^ID=debian\$" user rt run "$work/x.sif" -- cat /etc/os-release
 else
-	skip "apptainer is not installed"
+	skip apptainer "not installed"
 fi
 
 left=$(pgrep -f "rt-image serve.*$work" || true)
@@ -133,6 +127,6 @@ for _ in $(seq 50); do
 	sleep 0.1
 	left=$(pgrep -f "rt-image serve.*$work" || true)
 done
-check nothing-left "^\$" 0 echo "$left"
-check no-mounts "^0\$" 1 grep -c "$work" /proc/self/mounts
-result
+check nothing-left 0 "^\$" echo "$left"
+check no-mounts 1 "^0\$" grep -c "$work" /proc/self/mounts
+done_testing

@@ -5,7 +5,7 @@
 # With --all about 1500 packages are installed in each, which takes a quarter of an hour and 8 GB.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-. integration/check
+. integration/tap
 rt=$(realpath "${1:-build/rt}")
 all=${2:-}
 for program in mmdebstrap skopeo; do
@@ -13,8 +13,7 @@ for program in mmdebstrap skopeo; do
 done
 [ "$(id -u)" = 0 ] || missing="${missing:-} root"
 if [ -n "${missing:-}" ]; then
-	echo "SKIP install: not there:$missing"
-	exit 0
+	skip_all "not there:$missing"
 fi
 uid=23458
 work=$(mktemp -d)
@@ -77,38 +76,38 @@ state='
 debian() { # NAME SUITE IMAGE
 	local name=$1 suite=$2 image=$3 start=$SECONDS
 	archive "$name" "$suite" || {
-		echo "SKIP install/$name: no mirror to get packages from"
+		skip "$name" "no mirror to get packages from"
 		return
 	}
 	if [[ $image == oci-archive:* ]]; then
 		skopeo copy -q --insecure-policy "docker-archive:$work/$name.tar" "oci-archive:$work/$name.oci:$name" && rm "$work/$name.tar"
 	fi
 	chmod 644 "$work/$name".*
-	check "$name/pull" "^$work/user/$name\$" 0 user rt pull -q --writable "$image" "$name"
-	check "$name/no-passwd-entry" "" 2 getent passwd $uid
-	check "$name/root-has-capabilities" "^CapEff:\s*0*1f+\$" 0 inside "$name" grep CapEff /proc/self/status
+	check "$name/pull" 0 "^$work/user/$name\$" user rt pull -q --writable "$image" "$name"
+	check "$name/no-passwd-entry" 2 "" getent passwd $uid
+	check "$name/root-has-capabilities" 0 "^CapEff:\s*0*1f+\$" inside "$name" grep CapEff /proc/self/status
 	if [ "$all" = --all ]; then
-		check "$name/apt" "Setting up openssh-server" 0 inside "$name" bash -c "$install" - $many
+		check "$name/apt" 0 "Setting up openssh-server" inside "$name" bash -c "$install" - $many
 	else
-		check "$name/apt" "Setting up openssh-server" 0 inside "$name" bash -c "$install" - --no-install-recommends $few
+		check "$name/apt" 0 "Setting up openssh-server" inside "$name" bash -c "$install" - --no-install-recommends $few
 	fi
-	whole=1 check "$name/configured" "audit: 0 bytes.not installed: 0.[0-9]+" 0 inside "$name" bash -c "$state"
-	echo "$name: $(inside "$name" sh -c 'dpkg -l | grep -c ^ii') packages, $((SECONDS - start)) s"
-	check "$name/setuid" "^4755 root\$" 0 inside "$name" stat -c '%a %U' /usr/bin/sudo
-	check "$name/no-mounts-on-files" "^0\$" 1 inside "$name" grep -c ' /etc/' /proc/self/mounts
+	whole=1 check "$name/configured" 0 "audit: 0 bytes.not installed: 0.[0-9]+" inside "$name" bash -c "$state"
+	note "$name: $(inside "$name" sh -c 'dpkg -l | grep -c ^ii') packages, $((SECONDS - start)) s"
+	check "$name/setuid" 0 "^4755 root\$" inside "$name" stat -c '%a %U' /usr/bin/sudo
+	check "$name/no-mounts-on-files" 1 "^0\$" inside "$name" grep -c ' /etc/' /proc/self/mounts
 	# A zone that is set inside stays; a file that nobody has changed is the host's again.
-	check "$name/set-zone" "" 0 inside "$name" sh -c 'ln -sf /usr/share/zoneinfo/Asia/Tokyo /etc/localtime && rm /etc/hosts'
-	check "$name/keep-zone" "JST" 0 inside "$name" date
-	check "$name/hosts" "" 0 inside "$name" test -s /etc/hosts
-	check "$name/as-caller" "^uid=$uid" 0 user rt run "./$name" -- id
-	check "$name/reinstall" "Setting up tzdata" 0 inside "$name" apt-get install -y --reinstall tzdata
-	check "$name/purge" "Purging configuration files for cron" 0 inside "$name" apt-get purge -y cron
+	check "$name/set-zone" 0 "" inside "$name" sh -c 'ln -sf /usr/share/zoneinfo/Asia/Tokyo /etc/localtime && rm /etc/hosts'
+	check "$name/keep-zone" 0 "JST" inside "$name" date
+	check "$name/hosts" 0 "" inside "$name" test -s /etc/hosts
+	check "$name/as-caller" 0 "^uid=$uid" user rt run "./$name" -- id
+	check "$name/reinstall" 0 "Setting up tzdata" inside "$name" apt-get install -y --reinstall tzdata
+	check "$name/purge" 0 "Purging configuration files for cron" inside "$name" apt-get purge -y cron
 	# In a user namespace that a client made, where other users' namespaces have taken the usual names for the state; and
 	# in another user's hands.
-	check "$name/nested" "^uid=0" 0 user unshare -r rt run "./$name" -- id
-	check "$name/nested-dpkg" "Current default time zone" 0 user unshare -r rt run --user-map root "./$name" -- \
+	check "$name/nested" 0 "^uid=0" user unshare -r rt run "./$name" -- id
+	check "$name/nested-dpkg" 0 "Current default time zone" user unshare -r rt run --user-map root "./$name" -- \
 		dpkg-reconfigure --frontend noninteractive tzdata
-	check "$name/third-user" "^uid=$((uid + 1))" 0 setpriv --reuid $((uid + 1)) --regid $((uid + 1)) --clear-groups \
+	check "$name/third-user" 0 "^uid=$((uid + 1))" setpriv --reuid $((uid + 1)) --regid $((uid + 1)) --clear-groups \
 		env -i PATH="$PATH" "$work/bin/rt" run "$work/user/$name" -- id
 }
 
@@ -120,30 +119,29 @@ debian debian-13 trixie "oci-archive:$work/debian-13.oci:debian-13"
 
 # A layer over a bundle that stays as it was pulled.
 if [ -e "$work/debian.tar" ]; then
-	check layer/pull "" 0 user rt pull -q "docker-archive:$work/debian.tar" image
+	check layer/pull 0 "" user rt pull -q "docker-archive:$work/debian.tar" image
 	before=$(user find image -printf '%p %T@ %s\n' | sort | sha256sum)
 	layered() { user rt run --as-root --overlay layer -e DEBIAN_FRONTEND=noninteractive ./image -- "$@"; }
-	check layer/apt "Setting up sudo" 0 layered bash -c "$install" - --no-install-recommends sudo tzdata cron
-	whole=1 check layer/configured "audit: 0 bytes.not installed: 0.[0-9]+" 0 layered bash -c "$state"
-	check layer/reinstall "Setting up tzdata" 0 layered apt-get install -y --reinstall tzdata
-	check layer/image-unchanged "^$before\$" 0 sh -c "cd '$work/user' && find image -printf '%p %T@ %s\n' | sort | sha256sum"
+	check layer/apt 0 "Setting up sudo" layered bash -c "$install" - --no-install-recommends sudo tzdata cron
+	whole=1 check layer/configured 0 "audit: 0 bytes.not installed: 0.[0-9]+" layered bash -c "$state"
+	check layer/reinstall 0 "Setting up tzdata" layered apt-get install -y --reinstall tzdata
+	check layer/image-unchanged 0 "^$before\$" sh -c "cd '$work/user' && find image -printf '%p %T@ %s\n' | sort | sha256sum"
 fi
 
 # rpm and dnf, from Debian's packages.
 if [ -d "$work/user/debian/rootfs" ]; then
-	check rpm/apt "Setting up dnf" 0 inside debian bash -c "$install" - --no-install-recommends rpm dnf createrepo-c libcap2-bin busybox-static file
+	check rpm/apt 0 "Setting up dnf" inside debian bash -c "$install" - --no-install-recommends rpm dnf createrepo-c libcap2-bin busybox-static file
 	rpms() { user rt run --user-map root -v "$work/rpms:/rpms:ro" ./debian -- bash /rpms; }
 	rpms >"$work/rpms.out" 2>&1 </dev/null
-	check rpm/end "^removed\$" 0 cat "$work/rpms.out"
-	check rpm/dnf "^dnf: base-1-1.* daemon-1-1" 0 cat "$work/rpms.out"
-	check rpm/setuid "^-rwsr-xr-x /usr/bin/as-root" 0 cat "$work/rpms.out"
-	check rpm/setgid-directory "^drwxr-s--- /var/lib/daemon" 0 cat "$work/rpms.out"
-	check rpm/file-capability "^/usr/bin/with-cap cap_net_raw=ep" 0 cat "$work/rpms.out"
-	check rpm/useradd "^daemonuser:" 0 cat "$work/rpms.out"
-	check rpm/script "^more\$" 0 cat "$work/rpms.out"
-	check rpm/owners-only "^differs: S?.*U" 0 cat "$work/rpms.out"
-	check rpm/rpm "^rpm: daemon-1-1" 0 cat "$work/rpms.out"
+	check rpm/end 0 "^removed\$" cat "$work/rpms.out"
+	check rpm/dnf 0 "^dnf: base-1-1.* daemon-1-1" cat "$work/rpms.out"
+	check rpm/setuid 0 "^-rwsr-xr-x /usr/bin/as-root" cat "$work/rpms.out"
+	check rpm/setgid-directory 0 "^drwxr-s--- /var/lib/daemon" cat "$work/rpms.out"
+	check rpm/file-capability 0 "^/usr/bin/with-cap cap_net_raw=ep" cat "$work/rpms.out"
+	check rpm/useradd 0 "^daemonuser:" cat "$work/rpms.out"
+	check rpm/script 0 "^more\$" cat "$work/rpms.out"
+	check rpm/owners-only 0 "^differs: S?.*U" cat "$work/rpms.out"
+	check rpm/rpm 0 "^rpm: daemon-1-1" cat "$work/rpms.out"
 fi
 
-echo "result: integration/install: $passed passed; $failed failed"
-[ $failed = 0 ]
+done_testing

@@ -6,20 +6,13 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 rt=$(realpath "${1:-build/rt}")
-skip() {
-	echo "SKIP kernels: $1"
-	echo "result: integration/kernels: 0 passed, 0 failed, 1 skipped"
-	exit 0
-}
-[ "$(uname -m)" = x86_64 ] || skip "the guests are x86_64"
+. integration/tap
+[ "$(uname -m)" = x86_64 ] || skip_all "the guests are x86_64"
 if [ "$(id -u)" = 0 ]; then integration/packages qemu-system-x86 cpio kmod busybox-static xz-utils zstd; fi
-for tool in qemu-system-x86_64 cpio busybox; do command -v $tool >/dev/null || skip "no $tool"; done
+for tool in qemu-system-x86_64 cpio busybox; do command -v $tool >/dev/null || skip_all "no $tool"; done
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
 integration/kernels/tree "$tree" x86_64 "$(dirname "$rt")"
-
-skipped=0
-. integration/check
 
 # Debian has no package of 4.18 and 5.14, so this kernel is made to lack what they lack (older.c).
 seems() { # CALLER VERSION ARGUMENT...: rt there
@@ -37,8 +30,7 @@ lives() { # CALLER: with 5.14's calls
 		seems "$1" 5.14 run --overlay "$b/layer" "$b" -- id && [ ! -e "$b/rootfs/bin/y" ]
 }
 if [ "$(id -u)" != 0 ] || ! gcc -O1 -o "$tree/older" integration/kernels/older.c; then
-	echo "SKIP kernels/calls: wants root, and gcc"
-	skipped=1
+	skip calls "wants root, and gcc"
 else
 	for who in root user; do
 		b=$tree/bundle-$who
@@ -46,38 +38,28 @@ else
 		for applet in sh cat id sleep; do ln -s busybox "$b/rootfs/bin/$applet"; done
 		(cd "$b" && "$tree/usr/bin/rt" spec </dev/null)
 		[ $who = root ] || chown -R 23456:23457 "$b"
-		check "4.18-calls/$who/run" "needs Linux 5.14, this is 2.6" 1 seems $who 4.18 run "$b" -- id
-		check "4.18-calls/$who/create" "needs Linux 5.14, this is 2.6" 1 seems $who 4.18 create -b "$b" calls-4.18
+		check "4.18-calls/$who/run" 1 "needs Linux 5.14, this is 2.6" seems $who 4.18 run "$b" -- id
+		check "4.18-calls/$who/create" 1 "needs Linux 5.14, this is 2.6" seems $who 4.18 create -b "$b" calls-4.18
 		# Twice, since what the first one left behind would have this id.
-		check "4.18-calls/$who/create-again" "needs Linux 5.14, this is 2.6" 1 seems $who 4.18 create -b "$b" calls-4.18
-		check "4.18-calls/$who/list" "^ID" 0 seems $who 4.18 list
-		check "4.18-calls/$who/doctor" "lacks pidfd_open.*, openat2.*, mount_setattr" 1 seems $who 4.18 doctor
-		check "5.14-calls/$who" "uid=0" 0 lives $who
+		check "4.18-calls/$who/create-again" 1 "needs Linux 5.14, this is 2.6" seems $who 4.18 create -b "$b" calls-4.18
+		check "4.18-calls/$who/list" 0 "^ID" seems $who 4.18 list
+		check "4.18-calls/$who/doctor" 1 "lacks pidfd_open.*, openat2.*, mount_setattr" seems $who 4.18 doctor
+		check "5.14-calls/$who" 0 "uid=0" lives $who
 	done
 	rm -rf "$tree"/bundle-* "$tree/older"
 fi
 
 run() { # NAME SUITE PATTERN WORD...
-	local name=$1 kernel=integration/work/kernels/x86_64-${1%-rootfs} log
+	local name=$1 kernel=integration/work/kernels/x86_64-${1%-rootfs}
 	if ! integration/kernels/kernel "$kernel" "$2" "$3"; then
-		echo "SKIP kernels/$name: no kernel of $2"
-		skipped=$((skipped + 1))
+		skip "$name" "no kernel of $2"
 		return
 	fi
 	shift 3
-	log=$(integration/kernels/boot "$kernel" "$tree" "$@")
-	grep -vE '^result: ' <<<"$log"
-	local p f
-	if read -r p f < <(sed -n 's/^result: guest: \([0-9]*\) passed, \([0-9]*\) failed$/\1 \2/p' <<<"$log") && [ -n "$f" ]; then
-		passed=$((passed + p)) failed=$((failed + f))
-	else
-		echo "FAIL kernels/$name: the guest came to no end"
-		failed=$((failed + 1))
-	fi
+	include "$name" integration/kernels/boot "$kernel" "$tree" "$@"
 }
 run 5.10 bullseye 'linux-image-5\.10\.[0-9-]*-cloud-amd64-unsigned'
 run 6.1 bookworm 'linux-image-6\.1\.[0-9-]*-cloud-amd64-unsigned'
 run 6.1-rootfs bookworm 'linux-image-6\.1\.[0-9-]*-cloud-amd64-unsigned' rootfs
 run 6.12 bookworm-backports 'linux-image-6\.12\.[^-]*-cloud-amd64-unsigned'
-echo "result: integration/kernels: $passed passed, $failed failed, $skipped skipped"
-[ $failed = 0 ]
+done_testing

@@ -4,20 +4,17 @@
 # rt. The program says by MPI_Get_library_version which library runs. usage: integration/mpi.sh RT
 set -uo pipefail
 cd "$(dirname "$0")/.."
-. integration/check
+. integration/tap
 whole=yes # expectations span lines
 rt=$(realpath "${1:-build/rt}")
 bin=$(dirname "$rt")
 uid=23457
 
-skip() { echo "SKIP mpi: $*"; }
 if [ "$(id -u)" != 0 ] || ! command -v mmdebstrap python3 >/dev/null; then
-	skip "no root, mmdebstrap or python3"
-	exit 0
+	skip_all "no root, mmdebstrap or python3"
 fi
 if ldd "$rt" 2>/dev/null | grep -q '=>'; then
-	skip "$rt is not static: it would not run in another root"
-	exit 0
+	skip_all "$rt is not static: it would not run in another root"
 fi
 # What is bound here is unbound with this namespace.
 if [ -z "${RT_MPI_INSIDE:-}" ]; then
@@ -173,10 +170,10 @@ declare -A versions=([bookworm-openmpi]="Open MPI v4.1.4" [trixie-openmpi]="Open
 names=()
 for mpi in openmpi mpich; do
 	for suite in bookworm trixie; do
-		if image $suite-$mpi $suite ${packages[$mpi]}; then names+=($suite-$mpi); else skip "no root of $suite with $mpi"; fi
+		if image $suite-$mpi $suite ${packages[$mpi]}; then names+=($suite-$mpi); else skip "$suite-$mpi" "no root of $suite with $mpi"; fi
 	done
 done
-[ ${#names[@]} != 0 ] || exit 0
+[ ${#names[@]} != 0 ] || { done_testing; exit; }
 bundles
 
 launch() { # HOST: how two ranks are started there
@@ -193,19 +190,19 @@ two() { # LIBRARY
 	echo "rank 0 of 2 sum 1: $1.*rank 1 of 2 sum 1: $1|rank 1 of 2 sum 1: $1.*rank 0 of 2 sum 1: $1"
 }
 for host in "${names[@]}"; do
-	check "host/$host" "$(two "${versions[$host]}")" 0 on $host $(launch $host) /rt/programs/$host-hello
+	check "host/$host" 0 "$(two "${versions[$host]}")" on $host $(launch $host) /rt/programs/$host-hello
 	for image in "${names[@]}"; do
 		name=$image-on-$host
 		case $name in
 		*-openmpi-on-*-mpich | *-mpich-on-*-openmpi)
-			check "abi/$name" "has (Open MPI|MPICH) .lib.*, and the host has (Open MPI|MPICH) .lib.*: another binary interface" 1 \
+			check "abi/$name" 1 "has (Open MPI|MPICH) .lib.*, and the host has (Open MPI|MPICH) .lib.*: another binary interface" \
 				on $host /rt/bin/rank $image --mpi host ;;
 		bookworm-*-on-trixie-*)
-			check "glibc/$name" "needs GLIBC_2.3[0-9] of libc.so.6, and the container's has GLIBC_2.36" 1 \
+			check "glibc/$name" 1 "needs GLIBC_2.3[0-9] of libc.so.6, and the container's has GLIBC_2.36" \
 				on $host /rt/bin/rank $image --mpi host ;;
 		*)
-			check "alone/$name" "rank 0 of 1 sum 0: ${versions[$host]}" 0 on $host /rt/bin/rank $image --mpi host
-			check "two/$name" "$(two "${versions[$host]}")" 0 on $host $(launch $host) /rt/bin/rank $image --mpi host ;;
+			check "alone/$name" 0 "rank 0 of 1 sum 0: ${versions[$host]}" on $host /rt/bin/rank $image --mpi host
+			check "two/$name" 0 "$(two "${versions[$host]}")" on $host $(launch $host) /rt/bin/rank $image --mpi host ;;
 		esac
 	done
 done
@@ -213,7 +210,7 @@ done
 
 # Ranks of each launcher share a container.
 for image in "${names[@]}"; do
-	check "shared/$image" "^(mnt:[^ ]*).\1.$" 0 \
+	check "shared/$image" 0 "^(mnt:[^ ]*).\1.$" \
 		on $image $(launch_plain $image) /rt/bin/direct $image -- sh -c 'readlink /proc/self/ns/mnt; sleep 1'
 done
 
@@ -223,7 +220,7 @@ for image in "${names[@]}"; do
 	for by in '' "OMPI_MCA_pml=ucx OMPI_MCA_pml_ucx_tls=any OMPI_MCA_pml_ucx_devices=any"; do
 		case $image:$by in *-mpich:?*) continue ;; esac
 		for share in auto never; do
-			check "large/$image${by:+-ucx}-$share" "rank [01] of 2: 0 wrong bytes.*rank [01] of 2: 0 wrong bytes" 0 \
+			check "large/$image${by:+-ucx}-$share" 0 "rank [01] of 2: 0 wrong bytes.*rank [01] of 2: 0 wrong bytes" \
 				on $image env RT_SHARE=$share $by $(launch_plain $image) /rt/bin/direct $image -- /program/$image-ring
 		done
 	done
@@ -234,40 +231,39 @@ host=bookworm-openmpi image=trixie-openmpi
 if [[ " ${names[*]} " == *" $host "* && " ${names[*]} " == *" $image "* ]]; then
 	hosts="rank 0 of 1 sum 0: ${versions[$host]}" own="rank 0 of 1 sum 0: ${versions[$image]}"
 	run() { on $host /rt/bin/rank "$@"; } # BUNDLE [FLAG...] -- [PROGRAM...]
-	check asked/nobody "$own" 0 run $image
-	check asked/variable "$hosts" 0 run $image -e RT_MPI=host
-	check asked/environment "$hosts" 0 on $host env RT_MPI=host /rt/bin/rank $image
-	check asked/annotation "$hosts" 0 run $image-asks
-	check asked/image-after-all "$own" 0 run $image-asks --mpi image
-	check asked/nonsense "--mpi or RT_MPI: MPI .hots. is neither host nor image" 1 run $image --mpi hots
-	check symbols/function "/program/$image-new needs MPI_Info_create_env, which the host's libmpi.so.40.30.4 .the image's is libmpi.so.40.40.7. lacks" \
-		1 run $image --mpi host -- /program/$image-new
-	check symbols/script "lacks MPI_[A-Za-z_]*; /usr/bin/sh does not show whether that matters.*RT_MPI_PROGRAMS=FILE" 1 \
+	check asked/nobody 0 "$own" run $image
+	check asked/variable 0 "$hosts" run $image -e RT_MPI=host
+	check asked/environment 0 "$hosts" on $host env RT_MPI=host /rt/bin/rank $image
+	check asked/annotation 0 "$hosts" run $image-asks
+	check asked/image-after-all 0 "$own" run $image-asks --mpi image
+	check asked/nonsense 1 "--mpi or RT_MPI: MPI .hots. is neither host nor image" run $image --mpi hots
+	check symbols/function 1 "/program/$image-new needs MPI_Info_create_env, which the host's libmpi.so.40.30.4 .the image's is libmpi.so.40.40.7. lacks" \
+		run $image --mpi host -- /program/$image-new
+	check symbols/script 1 "lacks MPI_[A-Za-z_]*; /usr/bin/sh does not show whether that matters.*RT_MPI_PROGRAMS=FILE" \
 		run $image --mpi host -- sh -c /program/$image-hello
-	check symbols/named "$hosts" 0 run $image --mpi host -e RT_MPI_PROGRAMS=/program/$image-hello -- sh -c /program/$image-hello
-	check symbols/named-new "needs MPI_Info_create_env" 1 \
+	check symbols/named 0 "$hosts" run $image --mpi host -e RT_MPI_PROGRAMS=/program/$image-hello -- sh -c /program/$image-hello
+	check symbols/named-new 1 "needs MPI_Info_create_env" \
 		run $image --mpi host -e RT_MPI_PROGRAMS=/program/$image-hello:/program/$image-new -- sh -c /program/$image-hello
 	# A superset: nothing needs to be known of the program.
-	check symbols/same-release "$hosts" 0 run $host --mpi host -- sh -c /program/$host-hello
-	check files/settings "btl_base_warn_component_unused=0.*mca_ess_pmi.so" 0 run $image --mpi host -e \
+	check symbols/same-release 0 "$hosts" run $host --mpi host -- sh -c /program/$host-hello
+	check files/settings 0 "btl_base_warn_component_unused=0.*mca_ess_pmi.so" run $image --mpi host -e \
 		RT_MPI_PROGRAMS=/program/$image-hello -- sh -c 'cat /etc/openmpi/openmpi-mca-params.conf; ls /usr/lib/x86_64-linux-gnu/openmpi/lib/openmpi3'
 	# By the image's own path, which is not that of the loader.
-	check files/path "$hosts" 0 run $image --mpi host -e LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu
+	check files/path 0 "$hosts" run $image --mpi host -e LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu
 fi
 host=bookworm-openmpi image=bookworm-mpich
 if [[ " ${names[*]} " == *" $host "* && " ${names[*]} " == *" $image "* ]]; then
-	check place/library "rank 0 of 1 sum 0: ${versions[$image]}" 0 on $host env \
+	check place/library 0 "rank 0 of 1 sum 0: ${versions[$image]}" on $host env \
 		RT_MPI_LIBRARY=/rt/images/$image/usr/lib/x86_64-linux-gnu /rt/bin/rank $image --mpi host
-	check place/module "rank 0 of 1 sum 0: ${versions[$image]}" 0 on $host env \
+	check place/module 0 "rank 0 of 1 sum 0: ${versions[$image]}" on $host env \
 		LD_LIBRARY_PATH=/rt/images/$image/usr/lib/x86_64-linux-gnu /rt/bin/rank $image --mpi host
 	# With its own parts, which are beside it, and an older release of which the host's loader finds.
-	check place/newer "needs GLIBC_2.38 of libc.so.6, and the container's has GLIBC_2.36" 1 on $host env \
+	check place/newer 1 "needs GLIBC_2.38 of libc.so.6, and the container's has GLIBC_2.36" on $host env \
 		RT_MPI_LIBRARY=/rt/images/trixie-openmpi/usr/lib/x86_64-linux-gnu /rt/bin/rank $host --mpi host
-	check place/openmpi "rank 0 of 1 sum 0: ${versions[trixie-openmpi]}" 0 on $host env \
+	check place/openmpi 0 "rank 0 of 1 sum 0: ${versions[trixie-openmpi]}" on $host env \
 		RT_MPI_LIBRARY=/rt/images/trixie-openmpi/usr/lib/x86_64-linux-gnu /rt/bin/rank trixie-openmpi --mpi host
-	check place/nothing "RT_MPI_LIBRARY=/usr/share: no MPI library of this machine is there" 1 on $host env \
+	check place/nothing 1 "RT_MPI_LIBRARY=/usr/share: no MPI library of this machine is there" on $host env \
 		RT_MPI_LIBRARY=/usr/share /rt/bin/rank $image --mpi host
 fi
 
-echo "result: integration/mpi: $passed passed; $failed failed"
-[ $failed = 0 ]
+done_testing

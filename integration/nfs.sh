@@ -6,20 +6,16 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 bin=$(dirname "$(realpath "${1:-build/rt}")")
-skip() {
-	echo "SKIP nfs: $1"
-	echo "result: integration/nfs: 0 passed, 0 failed, 1 skipped"
-	exit 0
-}
-[ "$(uname -m)" = x86_64 ] || skip "the guest is x86_64"
+. integration/tap
+[ "$(uname -m)" = x86_64 ] || skip_all "the guest is x86_64"
 if [ "$(id -u)" = 0 ]; then
 	integration/packages qemu-system-x86 cpio kmod busybox-static xz-utils zstd iproute2 squashfs-tools nfs-common rpcbind
 fi
 for tool in qemu-system-x86_64 cpio busybox mksquashfs mount.nfs rpcbind ip python3; do
-	command -v $tool >/dev/null || [ -x /usr/sbin/$tool ] || skip "no $tool"
+	command -v $tool >/dev/null || [ -x /usr/sbin/$tool ] || skip_all "no $tool"
 done
 MODULES="overlay fuse veth nfsd nfsv3 nfsv4 lockd" integration/kernels/kernel integration/work/kernels/nfs bookworm \
-	'linux-image-6\.1\.[0-9-]*-cloud-amd64-unsigned' || skip "no kernel"
+	'linux-image-6\.1\.[0-9-]*-cloud-amd64-unsigned' || skip_all "no kernel"
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
 chmod 755 "$tree"
@@ -27,12 +23,13 @@ mkdir -p "$tree"/{bin,etc,home,lib,lib64,proc,root,sbin,sys,dev,tmp,run,var,usr/
 cp "$(command -v busybox)" "$tree/bin/busybox"
 for applet in $(busybox --list | grep -vx busybox); do ln -s busybox "$tree/bin/$applet"; done
 for program in rt rt-pull rt-image; do cp "$bin/$program" "$tree/usr/bin/"; done
-# The server's programs, unpacked: the package would start a server here.
-packages=$(realpath integration/work)/nfs-kernel-server
-if [ ! -e "$packages/usr/sbin/rpc.mountd" ]; then
-	mkdir -p "$packages" && (cd "$packages" && apt-get download -qq nfs-kernel-server && dpkg-deb -x ./*.deb . && rm ./*.deb) \
-		>/dev/null 2>&1 || skip "no package nfs-kernel-server"
-fi
+# The server's programs and setfacl, unpacked: the package would start a server here.
+packages=$(realpath integration/work)/nfs-packages
+for package in nfs-kernel-server acl; do
+	[ ! -e "$packages/usr/share/doc/$package" ] || continue
+	mkdir -p "$packages" && (cd "$packages" && apt-get download -qq $package && dpkg-deb -x ./*.deb . && rm ./*.deb) \
+		>/dev/null 2>&1 || skip_all "no package $package"
+done
 with_libraries() { # PROGRAM: into the tree, with its libraries
 	rm -f "$tree/bin/${1##*/}" "$tree/usr/bin/${1##*/}"
 	cp -L "$1" "$tree/usr/bin/${1##*/}"
@@ -43,6 +40,7 @@ with_libraries() { # PROGRAM: into the tree, with its libraries
 }
 for program in bash setpriv unshare nsenter mount umount ip; do with_libraries "$(PATH=$PATH:/sbin:/usr/sbin command -v $program)"; done
 for program in "$packages"/usr/sbin/{rpc.mountd,exportfs} /usr/sbin/{mount.nfs,rpcbind}; do with_libraries "$program"; done
+with_libraries "$(PATH=$packages/bin:$packages/usr/bin command -v setfacl)"
 ln -s /usr/bin/mount.nfs "$tree/sbin/mount.nfs"
 ln -s /usr/bin/mount.nfs "$tree/sbin/mount.nfs4"
 for file in netconfig protocols rpc services; do cp /etc/$file "$tree/etc/"; done
@@ -57,17 +55,10 @@ cp "$(command -v busybox)" "$root/bin/busybox"
 for applet in sh cat id ls sleep true touch find wc mv; do ln -s busybox "$root/bin/$applet"; done
 for n in $(seq 60); do echo "$n" >"$root/data/$n"; done
 mksquashfs "$root" "$tree/usr/share/image/image.sqsh" -comp gzip -all-root -noappend -quiet -no-progress >/dev/null
-integration/nfs/registry "$root" "$tree/usr/share/registry" || skip "no image could be made"
+integration/nfs/registry "$root" "$tree/usr/share/registry" || skip_all "no image could be made"
 install -m 755 integration/kernels/init "$tree/init"
 cp integration/nfs/checks "$tree/checks"
-cp integration/check "$tree/usr/lib/check"
-log=$(LIMIT=${LIMIT:-590} integration/kernels/boot integration/work/kernels/nfs "$tree")
-grep -vE '^result: ' <<<"$log"
-if read -r passed failed < <(sed -n 's/^result: guest: \([0-9]*\) passed, \([0-9]*\) failed$/\1 \2/p' <<<"$log") && [ -n "$failed" ]; then
-	echo "result: integration/nfs: $passed passed, $failed failed, 0 skipped"
-	[ "$failed" = 0 ]
-else
-	echo "FAIL nfs: the guest came to no end"
-	echo "result: integration/nfs: 0 passed, 1 failed, 0 skipped"
-	false
-fi
+cp integration/tap "$tree/usr/lib/tap"
+export LIMIT=${LIMIT:-590}
+include guest integration/kernels/boot integration/work/kernels/nfs "$tree"
+done_testing

@@ -12,26 +12,22 @@
 set -uo pipefail
 { # read as a whole, so that it can be edited while it runs
 cd "$(dirname "$0")/.."
-. integration/check
+. integration/tap
 rt=$(realpath "${1:-build/rt}")
 shift $(($# > 0))
 pages=("$@")
 [ $# != 0 ] || pages=(README.md docs/*.md)
 
 if [ "${INSIDE:-}" = "" ]; then
-	nothing() {
-		echo "SKIP pages: $*"
-		exit 0
-	}
-	[ "$(id -u)" = 0 ] || nothing "root starts the registry, and becomes the user"
+	[ "$(id -u)" = 0 ] || skip_all "root starts the registry, and becomes the user"
 	integration/packages docker-registry skopeo umoci openssl python3 podman slirp4netns charliecloud munge slurmctld slurmd slurm-client slurm-wlm-basic-plugins
 	for program in docker-registry skopeo umoci python3 make; do
-		command -v $program >/dev/null || nothing "$program is not installed"
+		command -v $program >/dev/null || skip_all "$program is not installed"
 	done
-	make --no-print-directory -C spank >/dev/null 2>&1 || echo "pages: Slurm's plugin cannot be built, and is left out"
-	DEBIAN=$(integration/debian) || nothing "no root for mmdebstrap, or no mirror to get packages from"
+	make --no-print-directory -C spank >/dev/null 2>&1 || note "Slurm's plugin cannot be built, and is left out"
+	DEBIAN=$(integration/debian) || skip_all "no root for mmdebstrap, or no mirror to get packages from"
 	JUPYTER=
-	grep -ql quay.io/jupyter "${pages[@]}" && { JUPYTER=$(integration/pages/jupyter) || echo "pages: JupyterLab cannot be had from PyPI"; }
+	grep -ql quay.io/jupyter "${pages[@]}" && { JUPYTER=$(integration/pages/jupyter) || note "JupyterLab cannot be had from PyPI"; }
 	WORK=$(mktemp -d /var/tmp/rt-pages.XXXXXX)
 	chmod 755 "$WORK"
 	export DEBIAN JUPYTER WORK INSIDE=yes
@@ -158,7 +154,7 @@ jobs_are_done() {
 
 # --- the pages
 
-check benches/chart "" 0 benches/chart --check
+check benches/chart 0 "" benches/chart --check
 # A block goes on where the last one of its kind on the page has left directory and variables.
 cat >"$work/run" <<'END'
 ch-image() {
@@ -212,8 +208,8 @@ for page in "${pages[@]}"; do
 	mkdir -p "$work/block"
 	chmod 755 "$work/block"
 	install -d -o jane -g "$(id -g jane)" -m 755 /home/jane
-	integration/pages/blocks "$page" "$work/block" || {
-		failed=$((failed + 1))
+	why=$(integration/pages/blocks "$page" "$work/block" 2>&1) || {
+		fail "$page" "$why"
 		continue
 	}
 	if grep -q '^slurm' "$work/block"/*.how 2>/dev/null && cluster; then
@@ -229,11 +225,11 @@ for page in "${pages[@]}"; do
 		at=$(cat "$work/block/$name.at")
 		read -r how rest <"$work/block/$name.how" || true
 		case $how in
-		skip) echo "SKIP pages: $at $rest" ;;
-		user | root) check "$at" "" 0 block "$name" "$how" ;;
+		skip) skip "$at" "$rest" ;;
+		user | root) check "$at" 0 "" block "$name" "$how" ;;
 		before)
-			(cd /home/jane && as_jane bash -c "$rest") || echo "$at: failed before: $rest"
-			check "$at" "" 0 block "$name" user
+			(cd /home/jane && as_jane bash -c "$rest") || note "$at: failed before: $rest"
+			check "$at" 0 "" block "$name" user
 			;;
 		peer)
 			case $rest in
@@ -242,27 +238,27 @@ for page in "${pages[@]}"; do
 			*) program=${rest%% *} ;;
 			esac
 			if [ "$program" = rt ] || command -v "$program" >/dev/null; then
-				TIMEFORMAT="TIME $at $rest: %R s; CPU %U + %S s"
+				TIMEFORMAT="# TIME $at $rest: %R s; CPU %U + %S s"
 				if [ -n "${TIMES:-}" ]; then
-					time check "$at $rest" "" 0 block "$name" peer
+					time check "$at $rest" 0 "" block "$name" peer
 				else
-					check "$at $rest" "" 0 block "$name" peer
+					check "$at $rest" 0 "" block "$name" peer
 				fi
 			else
-				echo "SKIP pages: $at $rest is not installed"
+				skip "$at $rest" "not installed"
 			fi
 			;;
 		slurm)
 			if [ "$rest" = plugin ] && [ -z "$plugin" ]; then
-				echo "SKIP pages: $at there is no plugin"
+				skip "$at" "there is no plugin"
 			elif cluster; then
-				check "$at" "" 0 block "$name" slurm
-				check "$at jobs" "" 0 jobs_are_done
+				check "$at" 0 "" block "$name" slurm
+				check "$at jobs" 0 "" jobs_are_done
 			else
-				echo "SKIP pages: $at no Slurm is installed"
+				skip "$at" "no Slurm is installed"
 			fi
 			;;
-		*) check "$at" "" 0 echo "no such remark: $how" "$(exit 1)" ;;
+		*) fail "$at" "no such remark: $how" ;;
 		esac
 	done
 done
@@ -272,12 +268,11 @@ install -d -o jane -g "$(id -g jane)" -m 755 /home/jane
 if cluster; then
 	install -m 644 integration/slurm/oci.conf "$CLUSTER_DIR/etc/oci.conf"
 	cp integration/pages/{cast,first-minutes} "$work/"
-	check first-minutes "" 0 bash -c "$(declare -f as_jane); cd /home/jane; tls=; as_jane python3 $work/cast $work/first-minutes cast.svg"
+	check first-minutes 0 "" bash -c "$(declare -f as_jane); cd /home/jane; tls=; as_jane python3 $work/cast $work/first-minutes cast.svg"
 	[ -z "${CAST:-}" ] || [ ! -e /home/jane/cast.svg ] || cp /home/jane/cast.svg "$CAST"
 else
-	echo "SKIP pages: the first minutes want a Slurm"
+	skip first-minutes "no Slurm is installed"
 fi
-echo "result: integration/pages: $passed passed; $failed failed"
-[ $failed = 0 ]
+done_testing
 exit
 }

@@ -4,16 +4,14 @@
 # usage: integration/ranks.sh RT   (root: installs the launchers, becomes a user without a passwd entry)
 set -uo pipefail
 cd "$(dirname "$0")/.."
-. integration/check
+. integration/tap
 whole=yes # expectations span lines
 rt=$(realpath "${1:-build/rt}")
 uid=23458 loops=${LOOPS:-12} seed=${SEED:-$RANDOM}
 RANDOM=$seed
 
-skip() { echo "SKIP ranks: $*"; }
 if [ "$(id -u)" != 0 ]; then
-	skip "only root can become a user without a passwd entry"
-	exit 0
+	skip_all "only root can become a user without a passwd entry"
 fi
 integration/packages gcc libc6-dev openmpi-bin libopenmpi-dev mpich libmpich-dev python3-torch iproute2 strace squashfs-tools busybox-static
 work=$(mktemp -d)
@@ -91,40 +89,40 @@ mksquashfs "$work/image" "$work/home/app.sqsh" -noappend -quiet >/dev/null
 for mpi in openmpi mpich; do
 	mpirun=mpirun.$mpi mpicc=mpicc.$mpi
 	if ! command -v $mpirun $mpicc >/dev/null || ! $mpicc -Iintegration -o "$work/home/ring-$mpi" "$work/ring.c"; then
-		skip "no $mpi"
+		skip $mpi "not installed"
 		continue
 	fi
 	start=("$mpirun")
 	[ $mpi != openmpi ] || start+=(--oversubscribe)
 	ring=("${app[@]}" -- ./ring-$mpi)
-	check $mpi/one-container "4 ranks in 1 containers, 0 wrong bytes, 0 variables" 0 run "${start[@]}" -n 4 "${ring[@]}"
-	check $mpi/none-left "^.$" 0 nothing_left
-	check $mpi/by-a-script "4 ranks in 1 containers, 0 wrong bytes" 0 \
+	check $mpi/one-container 0 "4 ranks in 1 containers, 0 wrong bytes, 0 variables" run "${start[@]}" -n 4 "${ring[@]}"
+	check $mpi/none-left 0 "^.$" nothing_left
+	check $mpi/by-a-script 0 "4 ranks in 1 containers, 0 wrong bytes" \
 		run "${start[@]}" -n 4 sh -c '"$@"; exit $?' - "${ring[@]}"
 	# One rank's memory is read by another as often as without a container.
-	check $mpi/memory-is-read "^([1-9][0-9]*) \1.$" 0 \
+	check $mpi/memory-is-read 0 "^([1-9][0-9]*) \1.$" \
 		echo "$(by_cma "${start[@]}" -n 2 "${ring[@]}") $(by_cma "${start[@]}" -n 2 ./ring-$mpi)"
 	in_turns() { # each has ended before the next one comes
 		run "${start[@]}" -n 3 sh -c 'sleep ${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; exec "$@"' - "${app[@]}" -- readlink /proc/self/ns/mnt
 	}
-	check $mpi/in-turns "^3.$" 0 echo "$(in_turns | counted)"
+	check $mpi/in-turns 0 "^3.$" echo "$(in_turns | counted)"
 	two() {
 		run "${start[@]}" -n 2 "${app[@]}" -- sh -c "$places" &
 		run "${start[@]}" -n 2 "${app[@]}" -- sh -c "$places"
 		wait
 	}
-	check $mpi/never "^1 1 1 1.$" 0 \
+	check $mpi/never 0 "^1 1 1 1.$" \
 		echo "$(run env RT_SHARE=never "${start[@]}" -n 4 "${app[@]}" -- sh -c "$places" | counted)"
-	check $mpi/image-file "^4.$" 0 \
+	check $mpi/image-file 0 "^4.$" \
 		echo "$(run "${start[@]}" -n 4 "${app[@]:0:${#app[@]}-1}" --extract ./app.sqsh sh -c "$places" | counted)"
-	check $mpi/two-at-once "^2 2.$" 0 echo "$(two | counted)"
+	check $mpi/two-at-once 0 "^2 2.$" echo "$(two | counted)"
 	if [ $mpi = mpich ]; then # Open MPI's mpirun does not start in a rank
-		check $mpi/nested "^2 2.$" 0 echo "$(run mpirun.mpich -n 2 mpirun.mpich -n 2 "${app[@]}" -- sh -c "$places" | counted)"
+		check $mpi/nested 0 "^2 2.$" echo "$(run mpirun.mpich -n 2 mpirun.mpich -n 2 "${app[@]}" -- sh -c "$places" | counted)"
 	fi
 	twice() { # one call after the other, and at once
 		run "${start[@]}" -n 2 sh -c '"$@" & "$@"; wait' - "${app[@]}" -- sh -c "$places"
 	}
-	check $mpi/twice-in-a-rank "^4.$" 0 echo "$(twice | counted)"
+	check $mpi/twice-in-a-rank 0 "^4.$" echo "$(twice | counted)"
 	inside() { # by the run's name and a rank
 		run "${start[@]}" -n 2 "${app[@]}" -- sleep 3 &
 		local id n
@@ -133,9 +131,9 @@ for mpi in openmpi mpich; do
 		run "$rt" --root "$work/state" exec "${id%-*}.1" sh -c 'echo "rank $OMPI_COMM_WORLD_RANK$PMI_RANK"'
 		wait
 	}
-	check $mpi/exec "rank 1" 0 inside
-	check $mpi/exit-code "" 7 run "${start[@]}" -n 4 "${app[@]}" -- sh -c "exit 7"
-	check $mpi/none-left-after "^.$" 0 nothing_left
+	check $mpi/exec 0 "rank 1" inside
+	check $mpi/exit-code 7 "" run "${start[@]}" -n 4 "${app[@]}" -- sh -c "exit 7"
+	check $mpi/none-left-after 0 "^.$" nothing_left
 
 	# Runs that end by themselves, that lose a rank, or their launcher, or all at once. The code is the launcher's without a container.
 	ends() { # HOW TENTHS COMMAND...: the exit code
@@ -166,10 +164,10 @@ for mpi in openmpi mpich; do
 		left=$(nothing_left)
 		if ! grep -qxE "$expected" <<<"$got" || [ -n "$left" ]; then
 			wrong=$((wrong + 1))
-			echo "     $mpi loop $loop of seed $seed: $how after 0.$after s: code $got; $left"
+			note "$mpi loop $loop of seed $seed: $how after 0.$after s: code $got; $left"
 		fi
 	done
-	check "$mpi/$loops-runs-with-kills" "^0 wrong" 0 echo "$wrong wrong"
+	check "$mpi/$loops-runs-with-kills" 0 "^0 wrong" echo "$wrong wrong"
 done
 
 # Two nodes, which are network namespaces: the ranks of each share a container, and reach those of the other. The name of a node is
@@ -215,12 +213,11 @@ each_node() {
 	wait
 }
 if /usr/bin/python3 -c 'import torch' 2>/dev/null && make_nodes; then
-	check torchrun/two-nodes "4 ranks in 2 containers on 2 nodes, sum 6" 0 each_node
+	check torchrun/two-nodes 0 "4 ranks in 2 containers on 2 nodes, sum 6" each_node
 	umount "$work"/node[12].*
-	check torchrun/none-left "^.$" 0 nothing_left
+	check torchrun/none-left 0 "^.$" nothing_left
 else
-	skip "no torchrun, or no network namespaces"
+	skip torchrun "no torchrun, or no network namespaces"
 fi
 
-echo "result: integration/ranks: $passed passed; $failed failed"
-[ $failed = 0 ]
+done_testing

@@ -4,15 +4,11 @@
 set -uo pipefail
 rt=$(realpath "${1:-build/rt}") || exit 1
 cd "$(dirname "$0")/slurm"
-nothing() {
-	echo "SKIP slurm: $*"
-	echo "result: slurm: 0 passed, 0 failed, 1 skipped"
-	exit 0
-}
-[ "$(id -u)" = 0 ] || nothing "only root can start slurmd"
+. ../tap
+[ "$(id -u)" = 0 ] || skip_all "only root can start slurmd"
 ../packages munge slurmctld slurmd slurm-client slurm-wlm-basic-plugins busybox-static python3
 for program in slurmctld slurmd munged srun busybox; do
-	command -v $program >/dev/null || nothing "$program is not installed"
+	command -v $program >/dev/null || skip_all "$program is not installed"
 done
 export CLUSTER_DIR=${CLUSTER_DIR:-/tmp/rt-slurm-$$} RT_USER=${RT_USER:-rtslurm} STEPS=${STEPS:-100}
 id "$RT_USER" >/dev/null 2>&1 || { useradd -M -d /nonexistent "$RT_USER" && made=yes; }
@@ -21,12 +17,11 @@ constrains() {
 	local controller
 	for controller in cpuset memory devices freezer; do [ -d /sys/fs/cgroup/$controller ] || return 1; done
 }
-status=0
 # Twice: with more CPUs than there are, and with task/cgroup, which holds jobs to those that there are.
 for CONSTRAIN in no yes; do
 	export CONSTRAIN
 	if [ $CONSTRAIN = yes ] && ! constrains; then
-		echo "SKIP slurm/limits: no cpuset, memory, devices and freezer of cgroup v1"
+		skip limits "no cpuset, memory, devices and freezer of cgroup v1"
 		continue
 	fi
 	./cluster up || exit 1
@@ -35,12 +30,12 @@ for CONSTRAIN in no yes; do
 	done
 	./cluster oci "$CLUSTER_DIR/rt"
 	if [ $CONSTRAIN = no ]; then
-		./battery "$CLUSTER_DIR/rt" || status=1
+		include battery ./battery "$CLUSTER_DIR/rt"
 		OCI=oci-images.conf ./cluster oci "$CLUSTER_DIR/rt"
-		./images "$CLUSTER_DIR/rt" || status=1
+		include images ./images "$CLUSTER_DIR/rt"
 	else
-		./limits "$CLUSTER_DIR/rt" || status=1
+		include limits ./limits "$CLUSTER_DIR/rt"
 	fi
 	./cluster down
 done
-exit $status
+done_testing

@@ -4,16 +4,12 @@
 set -uo pipefail
 rt=$(realpath "${1:-build/rt}") || exit 1
 cd "$(dirname "$0")/spank"
-nothing() {
-	echo "SKIP spank: $*"
-	echo "result: spank: 0 passed, 0 failed, 1 skipped"
-	exit 0
-}
-[ "$(id -u)" = 0 ] || nothing "only root can start slurmd"
+. ../tap
+[ "$(id -u)" = 0 ] || skip_all "only root can start slurmd"
 ../packages munge slurmctld slurmd slurm-client slurm-wlm-basic-plugins busybox-static python3 docker-registry skopeo umoci squashfs-tools \
 	mpich libmpich-dev openmpi-bin libopenmpi-dev
 for program in slurmctld slurmd munged srun busybox docker-registry skopeo umoci mksquashfs; do
-	command -v $program >/dev/null || nothing "$program is not installed"
+	command -v $program >/dev/null || skip_all "$program is not installed"
 done
 make --no-print-directory -C ../../spank >/dev/null || exit 1
 export CLUSTER_DIR=${CLUSTER_DIR:-/tmp/rt-spank-$$} RT_USER=${RT_USER:-rtspank} TASKPLUGIN=task/affinity PORT=${PORT:-16917}
@@ -31,21 +27,22 @@ address=127.0.0.1
 ./images up "$CLUSTER_DIR/images" "$((PORT + 7))" "$address" || exit 1
 ../slurm/cluster up || exit 1
 ../slurm/cluster oci "$CLUSTER_DIR/bin/rt"
-status=0
-./battery "$CLUSTER_DIR/bin/rt" "$CLUSTER_DIR/images" || status=1
-./export "$CLUSTER_DIR/bin/rt" || status=1
+include battery ./battery "$CLUSTER_DIR/bin/rt" "$CLUSTER_DIR/images"
+include export ./export "$CLUSTER_DIR/bin/rt"
 # Under oci.conf this Slurm has no MPI.
-MPI_BY=--container-image ../slurm/mpi "$CLUSTER_DIR/bin/rt" || status=1
+include mpi env MPI_BY=--container-image ../slurm/mpi "$CLUSTER_DIR/bin/rt"
 constrains() {
 	local controller
 	for controller in cpuset memory devices freezer; do [ -d /sys/fs/cgroup/$controller ] || return 1; done
 }
 ../slurm/cluster down
 if [ "$NODES" = 1 ] && constrains; then
-	./memory "$CLUSTER_DIR/bin" "$CLUSTER_DIR/rt_spank.so" "$CLUSTER_DIR/images" || status=1
+	include memory ./memory "$CLUSTER_DIR/bin" "$CLUSTER_DIR/rt_spank.so" "$CLUSTER_DIR/images"
 else
-	echo "SKIP spank/memory: several nodes, or no cpuset, memory, devices and freezer of cgroup v1"
+	skip memory "several nodes, or no cpuset, memory, devices and freezer of cgroup v1"
 fi
 # Once more, with a /tmp for each job.
-./private-tmp "$CLUSTER_DIR/bin" "$CLUSTER_DIR/rt_spank.so" || status=1
-exit $status
+for kind in $(../slurm/cluster kinds); do
+	include "private-tmp-$kind" ./private-tmp "$CLUSTER_DIR/bin" "$CLUSTER_DIR/rt_spank.so" "$kind"
+done
+done_testing

@@ -267,7 +267,7 @@ fn unsafe_code_is_where_it_belongs() {
 
 /// Who reads the environment, and whose word it is there. `caller` reads what somebody has said who may: where Slurm calls
 /// `rt` with an image's variables among its own, those are left out. docs/design/trust.md has what each variable decides.
-const READERS: [(&str, &str); 17] = [
+const READERS: [(&str, &str); 18] = [
     ("crates/oci-registry/src/http/proxy.rs", "proxies: the caller's"),
     ("crates/oci-registry/src/http/trust.rs", "certificates: the caller's"),
     ("crates/rt-spec/src/environment.rs", "what a container inherits: it decides nothing here"),
@@ -283,6 +283,7 @@ const READERS: [(&str, &str); 17] = [
     ("src/cli/mount.rs", "SHELL: the caller's"),
     ("src/cli/slurm/task.rs", "slurmstepd's own, passed on"),
     ("src/container/exec.rs", "TERM: the caller's"),
+    ("src/container/plan/session.rs", "the caller's: sockets and credentials of the session"),
     ("src/container/protect.rs", "passed on to the copy of this program"),
     ("src/doctor/images.rs", "shown"),
 ];
@@ -526,6 +527,43 @@ fn first_names(path: &str) -> Vec<String> {
 #[track_caller]
 fn none(wrong: Vec<String>) {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_check_of_a_script_can_fail() {
+    let script = r#". integration/tap
+        check good 0 '^a$' echo a
+        check expression 0 '^b$' echo a
+        check status 1 '^a$' echo a
+        check swapped '^a$' 0 echo a
+        check fails fails '' true
+        skip needs "a machine"
+        include child bash -c '. integration/tap; check x 0 "" true; skip y "why"; done_testing'
+        include no-end bash -c '. integration/tap; check x 0 "" true; exit 0'
+        include none bash -c '. integration/tap; done_testing'
+        include other bash -c '. integration/tap; skip_all "only root"'
+        done_testing"#;
+    let out = Command::new("bash").args(["-c", script]).output().unwrap();
+    let text = String::from_utf8(out.stdout).unwrap();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    let expected = [
+        "ok 1 - good",
+        "not ok 2 - expression",
+        "not ok 3 - status",
+        "not ok 4 - swapped",
+        "not ok 5 - fails",
+        "ok 6 - needs # SKIP a machine",
+        "ok 7 - child/x",
+        "ok 8 - child/y # SKIP why",
+        "ok 9 - no-end/x",
+        "not ok 10 - no-end",
+        "1..0",
+        "not ok 11 - none",
+        "ok 12 - other # SKIP only root",
+        "1..12",
+    ];
+    assert_eq!(lines, expected);
+    assert_eq!(out.status.code(), Some(1));
 }
 
 #[test]

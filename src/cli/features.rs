@@ -20,7 +20,7 @@ fn features() -> Value {
         "ociVersionMin": "1.0.0",
         "ociVersionMax": OCI_VERSION,
         "hooks": words("prestart createRuntime createContainer startContainer poststart poststop"),
-        "mountOptions": mounts::KNOWN,
+        "mountOptions": mounts::known(),
         "linux": {
             "namespaces": words("cgroup ipc mount network pid time user uts"),
             "capabilities": words(CAPABILITIES),

@@ -341,6 +341,15 @@ pub(crate) enum RootAccess {
 }
 
 impl CreateOptions {
+    /// Makes the bundle the working directory, once, by the way that the caller has named: whoever can rename in a directory
+    /// above cannot put another one in its place then. The config may be read twice.
+    fn enter_bundle(&mut self) -> Result<()> {
+        self.make_absolute()?;
+        plan::enter_bundle(&self.bundle)?;
+        self.bundle = PathBuf::from(".");
+        Ok(())
+    }
+
     /// Makes every path independent of the working directory, which will be the bundle.
     fn make_absolute(&mut self) -> Result<()> {
         self.handover.make_absolute()?;

@@ -39,9 +39,7 @@ const TRIES: u32 = 10;
 /// place.
 pub(crate) fn run_task(store: &Store, mut options: CreateOptions) -> Result<u8> {
     super::protect::protect_binary()?;
-    // Relative paths are the caller's. Joining enters the bundle before it is known whether this task joins at all.
-    options.make_absolute()?;
-    options.bundle = rt_sys::fd::absolute(&options.bundle)?;
+    options.enter_bundle()?;
     let read = match options.task {
         Some(ref task) if !task.has_own_environment => Some(BundleConfig::read(&options)?),
         _ => None,

@@ -110,7 +110,7 @@ fn left_over(names: &OwnedFd, own: &Path) -> Result<Vec<(PathBuf, OwnedFd)>> {
 
 /// The first directory for temporary files that can hold a layer on disk.
 fn place() -> Result<PathBuf> {
-    let asked = caller::own_dir("TMPDIR")?.filter(|dir| dir.is_absolute());
+    let asked = caller::path("TMPDIR").filter(|dir| dir.is_absolute());
     let mut why = Vec::new();
     for place in asked.into_iter().chain(PLACES.map(PathBuf::from)) {
         match holds_layers(&place) {

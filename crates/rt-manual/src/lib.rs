@@ -232,8 +232,8 @@ containers/auth.json; see FILES.",
     Item {
         name: "HOME",
         text: "The default for the directories of XDG_CONFIG_HOME, XDG_CACHE_HOME and XDG_DATA_HOME. It is also
-the home directory that a bundle with the annotation rt.home or rt.passwd shows. If root calls, files
-are read only below a HOME, XDG_CONFIG_HOME or XDG_DATA_HOME that belongs to root.",
+the home directory that a bundle with the annotation rt.home or rt.passwd shows. Files are read
+only below directories and links of root's or the caller's.",
     },
     Item {
         name: "USER, LOGNAME",
@@ -243,6 +243,10 @@ are read only below a HOME, XDG_CONFIG_HOME or XDG_DATA_HOME that belongs to roo
         name: "PATH",
         text: "Where rt looks for ps(1), for rt-pull, rt-hook-gpu and rt-hook-mpi. The last three are first looked for
 beside rt.",
+    },
+    Item {
+        name: "SSH_AUTH_SOCK, XAUTHORITY, KRB5CCNAME, WAYLAND_DISPLAY, DISPLAY",
+        text: "Sockets and credentials of the caller's session, which rt run --home mounts, as said above.",
     },
     Item {
         name: "LISTEN_FDS, LISTEN_PID",

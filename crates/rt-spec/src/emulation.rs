@@ -18,7 +18,7 @@ pub enum RootEmulation {
     /// Success is answered, and nothing is kept.
     #[default]
     Off,
-    /// Owners and devices are recorded ([`super::owner`]).
+    /// Owners and devices are recorded.
     Fast,
     /// They are, and whoever asks for them is told what is recorded.
     Full,

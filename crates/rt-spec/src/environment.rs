@@ -2,7 +2,6 @@
 
 use rt_sys::error::Result;
 use rt_sys::{bail, err};
-use std::path::PathBuf;
 
 /// Variables of the caller that no container inherits, by name; with `*` at the end all that begin so. The page rt(1)
 /// names each.
@@ -77,65 +76,6 @@ fn callers() -> impl Iterator<Item = (String, String)> {
 /// The caller's variables that a container inherits, `NAME=VALUE` each.
 pub fn inherited() -> impl Iterator<Item = String> {
     callers().filter(|(name, _)| is_inherited(name)).map(|(name, value)| format!("{name}={value}"))
-}
-
-/// Variables that name a file or a socket of the host's which a container seldom has: of ssh-agent, X11, Kerberos and Wayland.
-const FILES: [&str; 4] = ["SSH_AUTH_SOCK", "XAUTHORITY", "KRB5CCNAME", WAYLAND];
-
-const WAYLAND: &str = "WAYLAND_DISPLAY";
-
-/// A variable of the caller that names a file.
-#[derive(Debug)]
-pub struct FileVariable {
-    /// Its name.
-    pub name: &'static str,
-    /// Its value.
-    pub value: String,
-    /// The file that the value names.
-    pub path: PathBuf,
-    /// What the program is told in place of the value, where that is another.
-    pub told: Option<String>,
-}
-
-/// The caller's variables that name files of the host.
-pub fn files() -> impl Iterator<Item = FileVariable> {
-    FILES.into_iter().filter_map(|name| {
-        let value = std::env::var(name).ok()?;
-        if let Some(path) = file_of(name, &value) {
-            let path = path.into();
-            return Some(FileVariable { name, value, path, told: None });
-        }
-        let path = wayland_socket(name, &value, &std::env::var("XDG_RUNTIME_DIR").ok()?)?;
-        Some(FileVariable { name, value, path: path.clone().into(), told: Some(path) })
-    })
-}
-
-/// The socket that a name in WAYLAND_DISPLAY means. A program that is told of its path needs no XDG_RUNTIME_DIR, where the sockets
-/// of the caller's session are (wl_display_connect(3)).
-fn wayland_socket(name: &str, value: &str, runtime_dir: &str) -> Option<String> {
-    let is_name = !matches!(value, "" | "." | "..") && !value.contains('/');
-    (name == WAYLAND && is_name && runtime_dir.starts_with('/')).then(|| format!("{runtime_dir}/{value}"))
-}
-
-/// The socket of the X11 server on this host that DISPLAY names. One that is reached by TCP has none.
-pub fn display() -> Option<PathBuf> {
-    display_socket(&std::env::var("DISPLAY").ok()?).map(PathBuf::from)
-}
-
-fn display_socket(value: &str) -> Option<String> {
-    let (host, number) = value.split_once(':')?;
-    let number = number.split_once('.').map_or(number, |(number, _)| number);
-    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-    (matches!(host, "" | "unix") && is_number).then(|| format!("/tmp/.X11-unix/X{number}"))
-}
-
-/// The file that a value names. A cache of credentials may also be the kernel's, or a server's (krb5.conf(5), ccache types).
-fn file_of<'a>(name: &str, value: &'a str) -> Option<&'a str> {
-    let path = match name {
-        "KRB5CCNAME" => value.strip_prefix("FILE:").or_else(|| value.strip_prefix("DIR:")).unwrap_or(value),
-        _ => value,
-    };
-    path.starts_with('/').then_some(path)
 }
 
 /// True where the word of `-e` asks for the variable `name`, or sets it.
@@ -240,29 +180,6 @@ mod tests {
     }
 
     #[test]
-    fn variables_name_files() {
-        assert_eq!(file_of("SSH_AUTH_SOCK", "/tmp/agent"), Some("/tmp/agent"));
-        for value in ["FILE:/tmp/krb5cc_1", "DIR:/tmp/krb5cc_1", "/tmp/krb5cc_1"] {
-            assert_eq!(file_of("KRB5CCNAME", value), Some("/tmp/krb5cc_1"));
-        }
-        for value in ["KEYRING:persistent:1", "KCM:", "MEMORY:x", ""] {
-            assert_eq!(file_of("KRB5CCNAME", value), None);
-        }
-        assert!(asks_for("SSH_AUTH_SOCK", "SSH_AUTH_SOCK") && asks_for("SSH_*", "SSH_AUTH_SOCK"));
-        assert!(asks_for("XAUTHORITY=/x", "XAUTHORITY") && !asks_for("*", "XAUTHORITY"));
-    }
-
-    #[test]
-    fn displays_have_sockets() {
-        for value in [":12", ":12.0", "unix:12"] {
-            assert_eq!(display_socket(value).unwrap(), "/tmp/.X11-unix/X12");
-        }
-        assert!(
-            ["", ":", ":../x", "localhost:10.0", "::1:0"].into_iter().all(|v| display_socket(v).is_none())
-        );
-    }
-
-    #[test]
     fn words_are_checked() {
         for good in ["A", "A=", "A=b*c*", "OMP_*", "*"] {
             check(good).unwrap();
@@ -270,6 +187,8 @@ mod tests {
         for bad in ["", "=x", "A*B", "**", "*A"] {
             assert!(check(bad).is_err(), "{bad}");
         }
+        assert!(asks_for("SSH_AUTH_SOCK", "SSH_AUTH_SOCK") && asks_for("SSH_*", "SSH_AUTH_SOCK"));
+        assert!(asks_for("XAUTHORITY=/x", "XAUTHORITY") && !asks_for("*", "XAUTHORITY"));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The config: loaded, checked, and adapted to what the caller may do; and the state of a container, as JSON.
 //!
-//! Files are read only by [`Config::load`].
+//! Of files only the config is read, by [`Config::load`]; [`check()`] looks whether a security module is there. [`environment`] and
+//! [`rootless`] read the caller's variables.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

@@ -45,13 +45,14 @@ pub struct Options {
 }
 
 /// The option of binds that `rt` adds on the word of a launcher: nobody can lead them elsewhere by a link. It is not for
-/// configs, and not among [`KNOWN`].
+/// configs, and not among those of [`known`].
 pub const WITHOUT_LINKS: &str = "x-rt.without-links";
 
 /// The option of binds that `rt` adds for a source that was looked at before, which must still be there:
 /// `x-rt.identity=DEVICE:INODE`. It wants [`WITHOUT_LINKS`].
 pub const IDENTITY: &str = "x-rt.identity";
 
+#[derive(Clone, Copy)]
 enum Word {
     Set(u64),
     Clear(u64),
@@ -59,26 +60,29 @@ enum Word {
 }
 
 /// The words of mount attributes. With an `r` in front they are recursive.
+const ATTRIBUTES: [(&str, Word); 18] = [
+    ("ro", Word::Set(mount::ATTR_RDONLY)),
+    ("rw", Word::Clear(mount::ATTR_RDONLY)),
+    ("nosuid", Word::Set(mount::ATTR_NOSUID)),
+    ("suid", Word::Clear(mount::ATTR_NOSUID)),
+    ("nodev", Word::Set(mount::ATTR_NODEV)),
+    ("dev", Word::Clear(mount::ATTR_NODEV)),
+    ("noexec", Word::Set(mount::ATTR_NOEXEC)),
+    ("exec", Word::Clear(mount::ATTR_NOEXEC)),
+    ("nodiratime", Word::Set(mount::ATTR_NODIRATIME)),
+    ("diratime", Word::Clear(mount::ATTR_NODIRATIME)),
+    ("nosymfollow", Word::Set(mount::ATTR_NOSYMFOLLOW)),
+    ("symfollow", Word::Clear(mount::ATTR_NOSYMFOLLOW)),
+    ("relatime", Word::Atime(0)),
+    ("atime", Word::Atime(0)),
+    ("nostrictatime", Word::Atime(0)),
+    ("noatime", Word::Atime(mount::ATTR_NOATIME)),
+    ("strictatime", Word::Atime(mount::ATTR_STRICTATIME)),
+    ("norelatime", Word::Atime(mount::ATTR_STRICTATIME)),
+];
+
 fn attribute(word: &str) -> Option<Word> {
-    Some(match word {
-        "ro" => Word::Set(mount::ATTR_RDONLY),
-        "rw" => Word::Clear(mount::ATTR_RDONLY),
-        "nosuid" => Word::Set(mount::ATTR_NOSUID),
-        "suid" => Word::Clear(mount::ATTR_NOSUID),
-        "nodev" => Word::Set(mount::ATTR_NODEV),
-        "dev" => Word::Clear(mount::ATTR_NODEV),
-        "noexec" => Word::Set(mount::ATTR_NOEXEC),
-        "exec" => Word::Clear(mount::ATTR_NOEXEC),
-        "nodiratime" => Word::Set(mount::ATTR_NODIRATIME),
-        "diratime" => Word::Clear(mount::ATTR_NODIRATIME),
-        "nosymfollow" => Word::Set(mount::ATTR_NOSYMFOLLOW),
-        "symfollow" => Word::Clear(mount::ATTR_NOSYMFOLLOW),
-        "relatime" | "atime" | "nostrictatime" => Word::Atime(0),
-        "noatime" => Word::Atime(mount::ATTR_NOATIME),
-        "strictatime" => Word::Atime(mount::ATTR_STRICTATIME),
-        "norelatime" => Word::Atime(mount::ATTR_STRICTATIME),
-        _ => return None,
-    })
+    ATTRIBUTES.iter().find(|(name, _)| *name == word).map(|(_, attribute)| *attribute)
 }
 
 fn apply(attr: &mut Attr, word: Word) {
@@ -98,21 +102,21 @@ fn apply(attr: &mut Attr, word: Word) {
     }
 }
 
-/// The word of a propagation type, as an option of a mount and as the value of `linux.rootfsPropagation`; an `r` in
-/// front makes it recursive.
+/// The words of propagation types. With an `r` in front they are recursive.
+const PROPAGATIONS: [(&str, PropagationType); 4] = [
+    ("private", PropagationType::Private),
+    ("shared", PropagationType::Shared),
+    ("slave", PropagationType::Slave),
+    ("unbindable", PropagationType::Unbindable),
+];
+
+/// The word of a propagation type, as an option of a mount and as the value of `linux.rootfsPropagation`.
 pub fn propagation(word: &str) -> Option<Propagation> {
-    let (kind, recursive) = match word {
-        "private" => (PropagationType::Private, Recursive::No),
-        "rprivate" => (PropagationType::Private, Recursive::Yes),
-        "shared" => (PropagationType::Shared, Recursive::No),
-        "rshared" => (PropagationType::Shared, Recursive::Yes),
-        "slave" => (PropagationType::Slave, Recursive::No),
-        "rslave" => (PropagationType::Slave, Recursive::Yes),
-        "unbindable" => (PropagationType::Unbindable, Recursive::No),
-        "runbindable" => (PropagationType::Unbindable, Recursive::Yes),
-        _ => return None,
-    };
-    Some(Propagation { kind, recursive })
+    let of = |word: &str| PROPAGATIONS.iter().find(|(name, _)| *name == word).map(|(_, kind)| *kind);
+    match of(word) {
+        Some(kind) => Some(Propagation { kind, recursive: Recursive::No }),
+        None => Some(Propagation { kind: of(word.strip_prefix('r')?)?, recursive: Recursive::Yes }),
+    }
 }
 
 /// `path` without `//`, `.` and a slash at the end. Almost every path has none of them, and a look at its bytes shows that
@@ -148,7 +152,7 @@ pub fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Options {
 pub fn check_option(word: &str) -> Result<()> {
     match parse([word]).data.first() {
         Some(Param::Flag(word) | Param::Value(word, _)) => {
-            Err(match nearest(word.as_ref(), KNOWN.iter().copied()) {
+            Err(match nearest(word.as_ref(), known().iter().map(String::as_str)) {
                 Some(near) => err!("unknown option {word:?}; did you mean {near}?"),
                 None => err!("unknown option {word:?}"),
             })
@@ -191,74 +195,20 @@ fn identity(value: &str) -> Option<(u64, u64)> {
     Some((device.parse().ok()?, inode.parse().ok()?))
 }
 
-/// Every option word that [`parse`] gives a meaning to, for `features`.
-pub const KNOWN: &[&str] = &[
-    "async",
-    "atime",
-    "bind",
-    "copy-symlink",
-    "defaults",
-    "dest-nofollow",
-    "dev",
-    "diratime",
-    "dirsync",
-    "exec",
-    "idmap",
-    "iversion",
-    "lazytime",
-    "loud",
-    "mand",
-    "noatime",
-    "nodev",
-    "nodiratime",
-    "noexec",
-    "noiversion",
-    "nolazytime",
-    "nomand",
-    "norelatime",
-    "nostrictatime",
-    "nosuid",
-    "nosymfollow",
-    "private",
-    "ratime",
-    "rbind",
-    "rdev",
-    "rdiratime",
-    "relatime",
-    "remount",
-    "rexec",
-    "ridmap",
-    "rnoatime",
-    "rnodev",
-    "rnodiratime",
-    "rnoexec",
-    "rnorelatime",
-    "rnostrictatime",
-    "rnosuid",
-    "rnosymfollow",
-    "ro",
-    "rprivate",
-    "rrelatime",
-    "rro",
-    "rrw",
-    "rshared",
-    "rslave",
-    "rstrictatime",
-    "rsuid",
-    "rsymfollow",
-    "runbindable",
-    "rw",
-    "shared",
-    "silent",
-    "slave",
-    "src-nofollow",
-    "strictatime",
-    "suid",
-    "symfollow",
-    "sync",
-    "tmpcopyup",
-    "unbindable",
-];
+/// The other words that mean something: to [`parse`], or as flags to every file system.
+const OTHERS: &str = "async bind copy-symlink defaults dest-nofollow dirsync idmap iversion lazytime loud mand noiversion nolazytime \
+                      nomand rbind remount ridmap silent src-nofollow sync tmpcopyup";
+
+/// Every option word that has a meaning, in order, as `features` lists them.
+pub fn known() -> Vec<String> {
+    let attributes = ATTRIBUTES.iter().map(|(word, _)| *word);
+    let with_recursive = attributes.chain(PROPAGATIONS.iter().map(|(word, _)| *word));
+    let mut all: Vec<String> =
+        with_recursive.flat_map(|word| [word.to_owned(), format!("r{word}")]).collect();
+    all.extend(OTHERS.split_whitespace().map(str::to_owned));
+    all.sort_unstable();
+    all
+}
 
 #[cfg(test)]
 mod tests {
@@ -294,10 +244,10 @@ mod tests {
 
     #[test]
     fn every_known_word_has_a_meaning() {
-        for word in KNOWN {
-            let data = parse([*word]).data;
+        for word in known() {
+            let data = parse([word.as_str()]).data;
             let to_the_kernel = ["dirsync", "lazytime", "mand", "sync"];
-            assert!(data.is_empty() || to_the_kernel.contains(word), "{word}");
+            assert!(data.is_empty() || to_the_kernel.contains(&word.as_str()), "{word}");
         }
     }
 }

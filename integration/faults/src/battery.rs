@@ -49,7 +49,8 @@ struct Figures {
     wrong: usize,
 }
 
-/// Runs the battery in several processes, since a tracer waits for all of its children; the number of groups of violations.
+/// Runs the battery in several processes, since a tracer waits for all of its children, and prints TAP: a test for each operation
+/// without violations, and one for each group of violations. Returns the number of groups.
 ///
 /// # Errors
 /// One of them could not do its part.
@@ -63,6 +64,7 @@ pub(crate) fn run(asked: &Asked, arguments: &[String]) -> io::Result<usize> {
     }
     let mut figures: BTreeMap<String, Figures> = BTreeMap::new();
     let mut groups: BTreeMap<String, (usize, String)> = BTreeMap::new();
+    let mut passed = 0;
     let (sender, lines) = mpsc::channel();
     for out in parts.iter_mut().filter_map(|part| part.stdout.take()) {
         let sender = sender.clone();
@@ -86,15 +88,19 @@ pub(crate) fn run(asked: &Asked, arguments: &[String]) -> io::Result<usize> {
                     let Figures { reached, seconds, wrong, .. } = figure;
                     let so_far = begun.elapsed().as_secs();
                     println!(
-                        "{name}: {reached} faults in {seconds:.0} s, {wrong} violations; {so_far} s so far"
+                        "# {name}: {reached} faults in {seconds:.0} s, {wrong} violations; {so_far} s so far"
                     );
+                    if *wrong == 0 {
+                        passed += 1;
+                        println!("ok {passed} - {name}");
+                    }
                 }
             }
             ["wrong", group, repeat] => {
                 let known = groups.entry(group.to_owned()).or_insert((0, repeat.to_owned()));
                 known.0 += 1;
                 if known.0 == 1 {
-                    println!("  {group} ({repeat})");
+                    println!("#   {group} ({repeat})");
                 }
             }
             _ => println!("{line}"),
@@ -105,20 +111,22 @@ pub(crate) fn run(asked: &Asked, arguments: &[String]) -> io::Result<usize> {
             return Err(io::Error::other("a part of the battery failed"));
         }
     }
-    for (group, (times, repeat)) in &groups {
+    for (n, (group, (times, repeat))) in groups.iter().enumerate() {
         println!(
-            "FAIL {group} ({times} times; integration/faults.sh {} --repeat '{repeat}')",
+            "not ok {} - {group} ({times} times; integration/faults.sh {} --repeat '{repeat}')",
+            passed + n + 1,
             asked.rt.display()
         );
     }
     let done: usize = figures.values().map(|figure| figure.reached).sum();
     println!(
-        "result: integration/faults: {done} faults at {} operations in {:.0} s; {} groups of violations, seed {}",
+        "# {done} faults at {} operations in {:.0} s; {} groups of violations, seed {}",
         figures.len(),
         begun.elapsed().as_secs_f64(),
         groups.len(),
         asked.seed
     );
+    println!("1..{}", passed + groups.len());
     Ok(groups.len())
 }
 

@@ -1,16 +1,16 @@
 //! The config that a plan is made of: read, and changed as the request asks.
 
 use super::Layer;
-use super::{chosen_namespaces, foreign, pip, prompt};
+use super::{chosen_namespaces, foreign, pip, prompt, session};
 use crate::container::entrypoint::EntrypointPlan;
 use crate::container::request::StartRequest;
 use crate::container::trace::{self, Phase};
 use crate::container::{CreateOptions, Entrypoint, Ids, Overrides, RootAccess};
 use crate::hooks::definitions;
 use crate::store::Confinement;
-use oci_spec::runtime::{Mount, MountBuilder};
+use oci_spec::runtime::Mount;
 use rt_spec::rootless::UserMap;
-use rt_spec::{Config, Process, Spec, annotations, asked_mounts, environment, mounts};
+use rt_spec::{Config, Process, Spec, annotations, asked_mounts, environment};
 use rt_sys::caller::Caller;
 use rt_sys::caps::Sets;
 use rt_sys::error::{Context, Error, Result};
@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 /// The config of a bundle, or of an image that has none, as it was read.
 pub(crate) struct BundleConfig {
@@ -204,9 +204,9 @@ fn override_config(
     }
     if inherits_env && request.env_of_job.is_none() {
         if changes.home == Some(true) {
-            bring_along(spec)?;
+            session::bring_along(spec)?;
         }
-        leave_out_hidden(spec, changes)?;
+        session::leave_out_hidden(spec, changes)?;
     }
     if let Some(Ids { uid, gid }) = changes.user
         && let Some(process) = spec.process_mut()
@@ -236,67 +236,6 @@ fn override_config(
         pip::tell(spec, &changes.root)?;
     }
     Ok(())
-}
-
-/// Shows what the caller's variables name beside the home that the caller asks for: sockets of ssh-agent, X11 and Wayland, and
-/// credentials.
-/// Only what is the caller's own, or a socket of root's, and no link leads there. What another bind covers stays covered: a mount
-/// point would be made in its source.
-fn bring_along(spec: &mut Spec) -> Result<()> {
-    let home = caller::path("HOME").filter(|home| home != Path::new("/"));
-    for path in environment::files().map(|file| file.path).chain(environment::display()) {
-        let is_plain = path.components().skip(1).all(|part| matches!(part, Component::Normal(_)));
-        let covers = |mount: &&Mount| path.starts_with(mount.destination());
-        let bound = spec.mounts().iter().flatten().rfind(covers).is_some_and(mounts::is_bind);
-        let below_home = home.as_ref().is_some_and(|home| path.starts_with(home));
-        if !is_plain || bound || below_home || shows(spec, &path) {
-            continue;
-        }
-        let Some((device, inode)) = fd::own_identity(&path) else { continue };
-        let identity = format!("{}={device}:{inode}", mounts::IDENTITY);
-        let options =
-            ["bind", "nosuid", "nodev", mounts::WITHOUT_LINKS, &identity].map(str::to_owned).to_vec();
-        let mount = MountBuilder::default().destination(&path).source(&path).typ("bind").options(options);
-        let mount = mount.build().map_err(|e| err!("mount {}: {e}", path.display()))?;
-        spec.mounts_mut().get_or_insert_default().push(mount);
-    }
-    Ok(())
-}
-
-/// Leaves out what is inherited and names a file of the host's that the container does not show: a program that is told of a
-/// socket takes it for one that is broken. A name in WAYLAND_DISPLAY becomes the path of what is shown.
-fn leave_out_hidden(spec: &mut Spec, changes: &Overrides) -> Result<()> {
-    let home = if annotations::asks_for_home(spec)? { caller::path("HOME") } else { None };
-    let mut hidden = Vec::new();
-    for file in environment::files() {
-        if changes.env.iter().any(|word| environment::asks_for(word, file.name)) {
-            continue;
-        }
-        let shown = home.as_ref().is_some_and(|home| file.path.starts_with(home)) || shows(spec, &file.path);
-        let told = file.told.filter(|_| shown).map(|told| format!("{}={told}", file.name));
-        if told.is_some() || !shown {
-            hidden.push((format!("{}={}", file.name, file.value), told));
-        }
-    }
-    if let Some(process) = spec.process_mut().as_mut().filter(|_| !hidden.is_empty()) {
-        let said = |variable: &String| match hidden.iter().find(|(name, _)| name == variable) {
-            Some((_, told)) => told.clone(),
-            None => Some(variable.clone()),
-        };
-        let env = process.env().iter().flatten().filter_map(said).collect();
-        process.set_env(Some(env));
-    }
-    Ok(())
-}
-
-/// True where a mount of the config shows the host's file `path` at its own place.
-fn shows(spec: &Spec, path: &Path) -> bool {
-    let covers = |mount: &&Mount| path.starts_with(mount.destination());
-    let Some(mount) = spec.mounts().iter().flatten().rfind(covers) else {
-        return spec.root().as_ref().is_some_and(|root| root.path() == Path::new("/"));
-    };
-    let below = path.strip_prefix(mount.destination()).unwrap_or(Path::new(""));
-    mounts::is_bind(mount) && mount.source().as_ref().is_some_and(|source| source.join(below) == path)
 }
 
 /// Leaves the config's mounts at `places` and below them out.
