@@ -64,21 +64,37 @@ forked() { # SHAPE FLAGS...
 		while [ ! -e /out/go ]; do n=$((n + 1)); echo $n >/out/ready; sleep 0.05; done
 		read name </proc/sys/kernel/hostname; echo "$name $(cat $mine)"' </dev/null 2>&1 | cat
 	for _ in $(seq 200); do [ -e "$work/out/ready" ] && break; sleep 0.05; done
-	user "$rt" fork warm one two three || status=1
+	user "$rt" fork $layers warm one two three || status=1
 	user touch "$work/out/go"
 	for name in warm one two three; do
+		[ $status = 0 ] || break
 		for _ in $(seq 100); do user "$rt" logs $name | grep -q memory && break; sleep 0.05; done
 		user "$rt" logs $name | tr '\n' ,
 		user "$rt" delete --force $name || status=1
 	done
-	[ -z "$(ls -A /dev/shm/rt-fork-$uid)" ] || { ls -A /dev/shm/rt-fork-$uid; status=1; }
+	[ $status = 0 ] || user "$rt" delete --force warm
+	[ -z "$(ls -A "$work/run/rt/.clones")" ] || { ls -A "$work/run/rt/.clones"; status=1; }
 	rm -f "$work"/out/*
 	return $status
 }
 clones="one from memory,two from memory,three from memory,"
 for shape in init first hpc; do
+	layers=
 	check fork/$shape 0 "$clones" forked $shape
+	user mkdir "$work/home/layers"
+	layers="--overlay $work/home/layers"
+	check fork/$shape/layers 0 "$clones" forked $shape
+	check fork/$shape/layers/own 0 "one three two" eval 'echo $(ls "$work/home/layers") && rm -rf "$work/home/layers"'
 done
+layered() { # a layer is one container's
+	start init tree --overlay "$work/home/layer" || return 9
+	user "$rt" fork tree one
+	local status=$?
+	user "$rt" delete --force tree
+	wait $runs
+	return $status
+}
+check fork/layer 1 "container tree has a layer" layered
 
 # run --checkpoint: ended by signals, and called again until the program has come to its end.
 grows() { # until the program, which was ended or is new, writes
@@ -245,51 +261,6 @@ check init/other 1 "is none of the program's .rt exec has started it" refused in
 check init/semaphore 1 "has a System V object ./proc/sysvipc/sem." refused init semaphore
 check init/queue 1 "a POSIX message queue" refused init queue
 
-# An image in which all that criu and its loader look up by a fixed path is a trap: a shell, and a library that is preloaded.
-mkdir "$work"/{trap,root}
-cp -a "$work/init/config.json" "$work/init/rootfs" "$work/trap/"
-trap=$work/trap/rootfs
-gcc -shared -fPIC -O1 -Wall -nostdlib -ffreestanding -o "$trap/trap.so" integration/checkpoint/trap.c &&
-	gcc -static -O1 -Wall -nostdlib -ffreestanding -DPROGRAM -o "$trap/bin/trap" integration/checkpoint/trap.c || exit 1
-ln -sf trap "$trap/bin/sh"
-mkdir -p "$trap/etc" "$trap/usr"
-ln -sfn ../bin "$trap/usr/bin"
-echo /trap.so >"$trap/etc/ld.so.preload"
-ln -s "$trap" "$work/root/rootfs"
-chown -R $uid "$work/trap"
-mkdir -m 700 "$work/roots"
-chmod 777 "$work/out"
-roots() { # UID: the config of a container of the host's root whose program cannot change its ids
-	python3 - "$work" "$1" <<-'P'
-		import json, sys
-		work, uid = sys.argv[1:]
-		config = json.load(open(f"{work}/init/config.json"))
-		config["linux"]["namespaces"] = [n for n in config["linux"]["namespaces"] if n["type"] != "user"]
-		for key in "uidMappings", "gidMappings": config["linux"].pop(key, None)
-		config["process"].update(user={"uid": int(uid), "gid": int(uid)}, noNewPrivileges=True, capabilities={})
-		json.dump(config, open(f"{work}/root/config.json", "w"))
-	P
-}
-restored() { # WHO BUNDLE COMMAND...: dumped, and restored after the command; nothing of the image is executed or loaded
-	local who=$1 bundle=$work/$2 images=$work/images status
-	shift 2
-	[ $who = user ] || images=$work/roots
-	rm -rf "$images/trap" "$work"/out/*
-	"$who" sh -c 'exec "$@" >/dev/null 2>&1' - "$rt" run -d --name trap --init "$bundle" -- cases tree && sleep 0.5 &&
-		"$who" "$rt" checkpoint --image-path "$images/trap" trap || { "$who" "$rt" delete --force trap; return 98; }
-	"$@"
-	"$who" sh -c 'exec "$@" >/dev/null' - "$rt" restore -d -b "$bundle" --image-path "$images/trap" trap
-	status=$?
-	"$who" "$rt" delete --force trap 2>/dev/null
-	[ ! -e "$work/out/trapped" ] || { echo "the image has been executed"; status=99; }
-	return $status
-}
-roots 0
-check trap/user 0 "" restored user trap true
-check trap/root 0 "" restored root root true
-# The host's root restores as whoever the image says: another user than the config's does not go on.
-check trap/another-user 1 "its Uid is 0, and the config's 1000" restored root root roots 1000
-
 # kill -9 of rt at $KILLS points of a dump, and of rt or criu at so many of a restore: the program runs on, the last image is whole,
 # and no process is left. A criu that is killed while code of its own is in the program's memory leaves that program damaged.
 victim() { # WHO RT: the process to kill; rt where there is no criu
@@ -344,7 +315,7 @@ for shape in init first; do
 	done
 done
 
-for part in full hostile; do . integration/checkpoint/$part; done
+for part in full hostile trap; do . integration/checkpoint/$part; done
 
 # podman and containerd, as root.
 integration/packages podman conmon containerd runc iproute2
