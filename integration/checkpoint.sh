@@ -18,14 +18,7 @@ if [ $# -gt 1 ]; then
 	done_testing
 	exit
 fi
-for round in $(seq "${ROUNDS:-1}"); do
-	for shape in init caller hpc first; do
-		for case in tree ended threads files removed events timers memory-files locks watch sockets; do
-			check "$shape/$case/$round" 0 "" goes_on $shape $case
-		done
-	done
-done
-rm -rf "$work"/images/*
+. integration/checkpoint/cases
 
 # The caller's streams: pipes, and a terminal of its own.
 pipes() { # each line that goes in comes out with the next number, before the checkpoint and after it

@@ -386,6 +386,19 @@ static void proc_passed(void)
 	stay();
 }
 
+// As many megabytes of its own as the environment says, each page another one.
+static void large(void)
+{
+	size_t size = (size_t)atoi(getenv("MEGABYTES")) << 20;
+	char *memory = malloc(size);
+	MUST(memory != NULL);
+	for (size_t at = 0; at < size; at += sizeof at)
+		memcpy(memory + at, &at, sizeof at);
+	stay();
+	for (size_t at = 0; at < size; at += sizeof at)
+		MUST(memcmp(memory + at, &at, sizeof at) == 0);
+}
+
 static void stopped(void)
 {
 	if (fork() == 0) {
@@ -404,7 +417,7 @@ static const struct {
 	{ "timers", timers }, { "memory-files", memory_files }, { "locks", locks }, { "watch", watch }, { "sockets", sockets },
 	{ "connection", connection }, { "count", count }, { "answers", answers }, { "filter", filter }, { "memfd-twice", memfd_twice }, { "unread-tick", unread_tick },
 	{ "removed-mapping", removed_mapping }, { "system-v", system_v }, { "semaphore", semaphore }, { "queue", queue }, { "uring", uring },
-	{ "outside", outside }, { "other", stay }, { "stopped", stopped }, { "proc-cwd", proc_cwd },
+	{ "outside", outside }, { "other", stay }, { "stopped", stopped }, { "large", large }, { "proc-cwd", proc_cwd },
 	{ "proc-passed", proc_passed },
 };
 
