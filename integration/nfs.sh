@@ -23,12 +23,13 @@ mkdir -p "$tree"/{bin,etc,home,lib,lib64,proc,root,sbin,sys,dev,tmp,run,var,usr/
 cp "$(command -v busybox)" "$tree/bin/busybox"
 for applet in $(busybox --list | grep -vx busybox); do ln -s busybox "$tree/bin/$applet"; done
 for program in rt rt-pull rt-image; do cp "$bin/$program" "$tree/usr/bin/"; done
-# The server's programs, unpacked: the package would start a server here.
-packages=$(realpath integration/work)/nfs-kernel-server
-if [ ! -e "$packages/usr/sbin/rpc.mountd" ]; then
-	mkdir -p "$packages" && (cd "$packages" && apt-get download -qq nfs-kernel-server && dpkg-deb -x ./*.deb . && rm ./*.deb) \
-		>/dev/null 2>&1 || skip_all "no package nfs-kernel-server"
-fi
+# The server's programs and setfacl, unpacked: the package would start a server here.
+packages=$(realpath integration/work)/nfs-packages
+for package in nfs-kernel-server acl; do
+	[ ! -e "$packages/usr/share/doc/$package" ] || continue
+	mkdir -p "$packages" && (cd "$packages" && apt-get download -qq $package && dpkg-deb -x ./*.deb . && rm ./*.deb) \
+		>/dev/null 2>&1 || skip_all "no package $package"
+done
 with_libraries() { # PROGRAM: into the tree, with its libraries
 	rm -f "$tree/bin/${1##*/}" "$tree/usr/bin/${1##*/}"
 	cp -L "$1" "$tree/usr/bin/${1##*/}"
@@ -39,6 +40,7 @@ with_libraries() { # PROGRAM: into the tree, with its libraries
 }
 for program in bash setpriv unshare nsenter mount umount ip; do with_libraries "$(PATH=$PATH:/sbin:/usr/sbin command -v $program)"; done
 for program in "$packages"/usr/sbin/{rpc.mountd,exportfs} /usr/sbin/{mount.nfs,rpcbind}; do with_libraries "$program"; done
+with_libraries "$(PATH=$packages/bin:$packages/usr/bin command -v setfacl)"
 ln -s /usr/bin/mount.nfs "$tree/sbin/mount.nfs"
 ln -s /usr/bin/mount.nfs "$tree/sbin/mount.nfs4"
 for file in netconfig protocols rpc services; do cp /etc/$file "$tree/etc/"; done

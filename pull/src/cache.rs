@@ -28,7 +28,7 @@ use super::lease::{Lease, Moment, Wanted};
 use oci_content::digest::{Digest, Hasher};
 use oci_content::interrupt::Interrupt;
 use rt_sys::error::{Context, Error, Kind, Result};
-use rt_sys::{bail, caller, disk, err, fd, look, tree};
+use rt_sys::{bail, disk, err, fd, look, tree};
 
 /// What is left of a blob and was not touched for so long will not be continued any more.
 const RUBBISH: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -140,7 +140,10 @@ impl Cache {
             let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(root);
             made.context(|| format!("make the cache {} (set RT_CACHE, or use --no-cache)", root.display()))?;
         }
-        Cache::within(open_place(root)?, root.to_owned())
+        let mut cache = Cache::within(open_place(root)?, root.to_owned())?;
+        // Where others can put something else there, a name proves nothing.
+        cache.ours &= rt_sys::owned::strangers_place(root)?.is_none();
+        Ok(cache)
     }
 
     /// The cache in the directory `root`; `path` is for people.
@@ -163,12 +166,9 @@ impl Cache {
         Ok(Cache { path, root, sha256, sha512, partial, leases, ours })
     }
 
-    /// Where the cache is when nothing else is said: below XDG_CACHE_HOME, HOME or /tmp.
+    /// Where the cache is when nothing else is said.
     pub(crate) fn default_root() -> PathBuf {
-        caller::path("XDG_CACHE_HOME")
-            .map(|dir| dir.join("rt"))
-            .or_else(|| caller::path("HOME").map(|dir| dir.join(".cache/rt")))
-            .unwrap_or_else(|| format!("/tmp/rt-cache-{}", disk::caller().uid).into())
+        rt_image_store::place::default_cache()
     }
 
     /// The directory, for people.

@@ -2,7 +2,8 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::Write;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, lchown, symlink};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -303,6 +304,115 @@ fn links_of_others_choose_no_registries_for_root() {
     // In a directory for everybody each file can be anybody's.
     fs::set_permissions(&open, Permissions::from_mode(0o1777)).unwrap();
     assert!(!pull(open, "everybody").status.success());
+}
+
+/// A file of the caller's, as one of an image that he has unpacked, is none of his configuration because another user, whose HOME he
+/// has after su, leads to it; and what another user has written there is not kept by a login.
+#[test]
+fn links_of_others_lead_to_no_configuration() {
+    const ME: u32 = 4713;
+    let place = Place::new("others-home");
+    if !can_give(&place) {
+        return;
+    }
+    let give = |path: &Path, uid: u32| lchown(path, Some(uid), Some(uid)).unwrap();
+    let server = Server::start(image_of(1, 1000), Fault::Basic);
+    let host = format!("127.0.0.1:{}", server.port);
+    let program = place.join("rt-pull");
+    fs::copy(env!("CARGO_BIN_EXE_rt-pull"), &program).unwrap();
+    let (home, tree) = (place.join("home"), place.join("tree"));
+    fs::create_dir_all(tree.join("enroot")).unwrap();
+    fs::create_dir_all(tree.join("containers")).unwrap();
+    fs::create_dir(&home).unwrap();
+    give(&home, ME);
+    let link = home.join(".config");
+    symlink(&tree, &link).unwrap();
+    give(&link, ME);
+    let call = |arguments: &[&str]| {
+        let mut command = Command::new(&program);
+        command.uid(ME).gid(ME).env_clear().env("PATH", "/usr/bin:/bin").env("HOME", &home);
+        let output = command.current_dir("/").args(arguments).output().unwrap();
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+    };
+    let name = server.name();
+    let inspect = || call(&["inspect", "--plain-http", "--no-cache", "--retries", "0", &name]);
+    let auth = format!("{{\"auths\": {{\"{host}\": {{\"username\": \"me\", \"password\": \"secret\"}}}}}}");
+    let netrc = format!("machine {host} login me password secret\n");
+    let conf = "[[registry]]\nlocation = \"blocked.example\"\nblocked = true\n";
+    fs::write(tree.join("containers/registries.conf"), conf).unwrap();
+    let blocked = || call(&["inspect", "--retries", "0", "blocked.example/x"]).1.contains("blocked by");
+    for (file, text) in [("containers/auth.json", auth), ("enroot/.credentials", netrc)] {
+        fs::write(tree.join(file), text).unwrap();
+        for (home_is, link_is, counts) in
+            [(ME, ME, true), (ME, 0, true), (ME, OTHER, false), (OTHER, OTHER, false)]
+        {
+            give(&home, home_is);
+            give(&link, link_is);
+            let (good, said) = inspect();
+            assert_eq!((good, blocked()), (counts, counts), "{file}: {home_is}, {link_is}: {said}");
+        }
+        fs::remove_file(tree.join(file)).unwrap();
+    }
+    // What is there stays, if a login goes to another place.
+    give(&home, ME);
+    give(&link, ME);
+    let login = || call(&["login", "--plain-http", "-u", "me", "-p", "secret", &host]);
+    let file = tree.join("containers/auth.json");
+    give(&tree.join("containers"), ME);
+    fs::write(&file, "{\"credsStore\": \"theirs\"}").unwrap();
+    give(&file, OTHER);
+    let (good, said) = login();
+    assert!(!good && said.contains("belongs to uid 4711"), "{said}");
+    give(&file, ME);
+    give(&link, OTHER);
+    let (good, said) = login();
+    assert!(!good && said.contains("others than root and the caller can change"), "{said}");
+    give(&link, ME);
+    assert!(login().0);
+}
+
+/// What another user's HOME leads to is no cache: a file of the caller's there passes for a blob by its name.
+#[test]
+fn links_of_others_lead_to_no_cache() {
+    let place = Place::new("others-cache");
+    if !can_give(&place) {
+        return;
+    }
+    let image = image_of(1, 1000);
+    let name = layer_of(&image).1;
+    let server = Server::start(image, Fault::None);
+    let (home, tree) = (place.join("home"), place.join("tree"));
+    fs::create_dir(&home).unwrap();
+    fs::create_dir(&tree).unwrap();
+    let link = home.join(".cache");
+    symlink(&tree, &link).unwrap();
+    let pull = || {
+        let mut command = place.command();
+        let output = command
+            .env_remove("RT_CACHE")
+            .args(["pull", "-q", "--force", "--plain-http", &server.name(), "b"])
+            .output()
+            .unwrap();
+        output.status.success().then(|| fs::read(place.join("b/rootfs/f")).unwrap()[0])
+    };
+    assert_eq!(pull(), Some(1));
+    let wrong = image_of(2, 1000);
+    let blob = tree.join("rt").join(name.strip_prefix("cache").unwrap());
+    let poison = || {
+        fs::create_dir_all(blob.parent().unwrap()).unwrap();
+        fs::write(&blob, layer_of(&wrong).0).unwrap();
+    };
+    // A blob that is hashed is found to be another one; in a home of another user's nothing is looked for.
+    for (of_home, of_link, pulled) in [(0, OTHER, None), (OTHER, OTHER, Some(1))] {
+        lchown(&home, Some(of_home), None).unwrap();
+        lchown(&link, Some(of_link), None).unwrap();
+        poison();
+        assert_eq!(pull(), pulled, "home of {of_home}");
+    }
+    fs::remove_dir_all(&tree).unwrap();
+    fs::create_dir(&tree).unwrap();
+    assert_eq!(pull(), Some(1));
+    assert_eq!(fs::read_dir(&tree).unwrap().count(), 0, "a cache is made where another user's HOME leads");
 }
 
 #[test]

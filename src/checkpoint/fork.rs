@@ -1,7 +1,7 @@
 //! `rt fork`: a container's program, as it is now, in new containers beside it.
 //!
-//! It is written once, to memory, and restored once for each of them, as many at a time as there are processors. The new
-//! containers are made from the config that the first one was made from, with its hooks.
+//! It is written once, to the state directory, which is in memory as a rule, and restored once for each of them, as many at a time as
+//! there are processors. The new containers are made from the config that the first one was made from, with its hooks.
 
 use super::aside;
 use super::dump::{self, DumpOptions, Programs};
@@ -15,8 +15,6 @@ use rt_sys::{bail, err, mount, process};
 use rustix::fs;
 use std::path::{Path, PathBuf};
 
-/// Where images are in memory (tmpfs(5)).
-const MEMORY: &str = "/dev/shm";
 /// The config of all of them, beside the image.
 const CONFIG: &str = "config.json";
 
@@ -43,7 +41,7 @@ pub(crate) fn fork(store: &Store, id: &str, options: &ForkOptions) -> Result<()>
     check_names(store, &options.names)?;
     refuse_layer(store, id)?;
     let programs = Programs::find()?;
-    let scratch = Scratch::in_memory(Path::new(MEMORY), id)?;
+    let scratch = Scratch::for_clones(store.path(), id)?;
     let made = fork_in(store, id, options, &programs, &scratch.dir);
     let removed = scratch.remove();
     made.and(removed)

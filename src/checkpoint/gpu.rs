@@ -79,7 +79,12 @@ impl Cuda {
     /// # Errors
     /// What was named is no program.
     pub(crate) fn find() -> Result<Option<Cuda>> {
-        let config = rt_config::Config::read(&rt_config::own_variable)?;
+        Self::find_by(&rt_config::own_variable)
+    }
+
+    /// The same, where the caller's variables are `variable`.
+    pub(super) fn find_by(variable: rt_config::Lookup<'_>) -> Result<Option<Cuda>> {
+        let config = rt_config::Config::read(variable)?;
         let path = match config.paths(&rt_config::CUDA_CHECKPOINT).pop() {
             Some(path) => path,
             None => match criu::in_path("cuda-checkpoint")? {

@@ -722,6 +722,9 @@ RT_CONTAINER_ENV          NAME,... of variables that keep their values whatever 
 RT_CONTAINER_UNSHARE      net, ipc and uts, with commas between them: namespaces of the container's own
 RT_CONTAINER_CACHE        0 asks the registry also where the store has the image
 RT_CONTAINER_BROADCAST    1 starts from the copy of an image file that broadcast has made on the node
+RT_CONTAINER_CHECKPOINT   the directory of checkpoints, as run --checkpoint has it, of a batch script or a
+                          step of one task, whose own is in it by the number of the step. %j is the number of
+                          the job. The root of an image cannot be written then unless WRITABLE says so
 RT_CONTAINER_SCOPE        job or global: until when a container with a name is there, by default job
 RT_CONTAINER_SUBMIT_DIR   where relative paths begin; by default the working directory
 

@@ -14,8 +14,9 @@
 use super::plan::{Layer, Plan};
 use rt_sys::caller::{Caller, Privilege};
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::mount::{self, Attr, Param, PropagationType, Recursive, owned_stat};
+use rt_sys::mount::{self, Attr, Param, PropagationType, Recursive};
 use rt_sys::ns::{IdMap, Namespace};
+use rt_sys::owned::Owned;
 use rt_sys::rootfs::{Rootfs, name_of_overlay_stranger};
 use rt_sys::{bail, fd, log, look, tree};
 use rustix::fd::OwnedFd;
@@ -132,9 +133,10 @@ struct Directory {
 impl Directory {
     fn of(fd: OwnedFd) -> Result<Directory> {
         let caller = rustix::process::geteuid().as_raw();
-        let stat = owned_stat(&fd)?;
+        let owned = Owned::of(&fd)?;
+        let stat = owned.stat;
         require_owner(&stat, &[caller])?;
-        if stat.st_mode & 0o022 != 0 {
+        if owned.others_can_write(&fd, false)? {
             return Err(others_write());
         }
         Ok(Directory { fd, closed: stat.st_mode & 0o011 == 0, caller })
@@ -157,9 +159,10 @@ impl Directory {
                     fs::fchown(&part, uid, gid)?;
                 }
             }
-            let stat = owned_stat(&part)?;
+            let owned = Owned::of(&part)?;
+            let stat = owned.stat;
             require_owner(&stat, &[self.caller, uid.map_or(self.caller, Uid::as_raw)])?;
-            if !self.closed && stat.st_mode & 0o022 != 0 {
+            if !self.closed && owned.others_can_write(&part, false)? {
                 return Err(others_write());
             }
             Ok((part, identity(&stat)))

@@ -2,7 +2,7 @@
 
 use super::Check;
 use rt_sys::error::Result;
-use rt_sys::{caller, look};
+use rt_sys::look;
 use rustix::fs::{StatVfs, StatVfsMountFlags};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -39,10 +39,7 @@ pub(super) fn checks(root: Option<&Path>) -> Vec<Check> {
 fn cache() -> PathBuf {
     let config = rt_config::Config::read(&rt_config::own_variable).unwrap_or_default();
     let configured = config.text(&rt_config::CACHE).map(PathBuf::from);
-    configured
-        .or_else(|| caller::path("XDG_CACHE_HOME").map(|dir| dir.join("rt")))
-        .or_else(|| caller::path("HOME").map(|dir| dir.join(".cache/rt")))
-        .unwrap_or_else(|| format!("/tmp/rt-cache-{}", rustix::process::geteuid().as_raw()).into())
+    configured.unwrap_or_else(rt_image_store::place::default_cache)
 }
 
 /// The directory itself, or the nearest one above it that exists.

@@ -18,9 +18,10 @@ use rt_spec::{Config, Spec, annotate, json_error};
 use rt_sys::bail;
 use rt_sys::caller;
 use rt_sys::error::{Context, Result};
-use rt_sys::mount::{ATTR_RDONLY, owned_stat};
+use rt_sys::mount::ATTR_RDONLY;
+use rt_sys::owned::{self, Own, Owned};
 use rustix::fd::OwnedFd;
-use rustix::fs::{self, FileType, Mode, OFlags, Stat};
+use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use serde::Deserialize;
 use std::borrow::Cow;
@@ -119,6 +120,30 @@ fn load(dirs: &[PathBuf]) -> Result<Vec<(PathBuf, Definition)>> {
     Ok(all)
 }
 
+/// Opens the user's own directory; `None` where it is missing, or is not the caller's.
+fn open_users(path: &Path) -> Result<Option<(OwnedFd, Owned)>> {
+    match owned::open(path, OFlags::RDONLY | OFlags::DIRECTORY) {
+        Ok(Own::Opened(dir, owned)) => Ok(Some((dir, owned))),
+        Ok(Own::Missing) => Ok(None),
+        Ok(Own::Strangers(why)) => {
+            log::warn!("hooks directory {}: {why}, and it is not read", path.display());
+            Ok(None)
+        }
+        Err(e) if e.is(libc::EACCES) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// Opens a directory of the site's, or one that it or the caller names; `None` where it is missing.
+fn open_named(path: &Path) -> Result<Option<(OwnedFd, Owned)>> {
+    let dir = match fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+        dir => dir?,
+    };
+    let owned = Owned::of(&dir)?;
+    Ok(Some((dir, owned)))
+}
+
 /// An open directory of definitions.
 struct Directory {
     path: PathBuf,
@@ -134,40 +159,24 @@ impl Directory {
     /// setpriv.
     fn open(path: &Path) -> Result<Option<Directory>> {
         let users = user_dir(caller::path).is_some_and(|dir| dir == path);
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = match fs::open(path, flags, Mode::empty()) {
-            Ok(fd) => fd,
-            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
-            Err(Errno::ACCESS) if users => return Ok(None),
-            Err(e) => return Err(e.into()),
-        };
+        let opened = if users { open_users(path)? } else { open_named(path)? };
+        let Some((fd, owned)) = opened else { return Ok(None) };
         let site = SYSTEM.iter().any(|dir| Path::new(dir) == path);
         let directory = Directory { path: path.to_owned(), fd, site, users };
-        let stat = owned_stat(&directory.fd)?;
-        // Where it cannot be proven to be the caller's, it is not.
-        let own_dir = |name: &str| caller::own_dir(name).ok().flatten();
-        let trusted = || directory.is_owners(&stat) && user_dir(own_dir).is_some_and(|dir| dir == path);
-        if users && !trusted() {
-            log::warn!("hooks directory {}: it is somebody else's, and not read", path.display());
-            return Ok(None);
-        }
-        directory.require_own(&stat)?;
+        directory.require_own(&directory.fd, &owned)?;
         Ok(Some(directory))
     }
 
-    /// True where root or the caller owns it. What is in the site's directories belongs to the host's root, who has no
-    /// id in a user namespace; nor has the root to whom a directory belongs that the site's configuration or the command line
-    /// names. Where the environment says the user's is, it can be anybody's: there nobody without an id is taken for root.
-    fn is_owners(&self, stat: &Stat) -> bool {
-        self.site || caller::is_trusted(stat.st_uid) || !self.users && caller::may_be_hosts_root(stat.st_uid)
-    }
-
-    /// Refuses what somebody else has written, or could have: a definition has programs run as the caller.
-    fn require_own(&self, stat: &Stat) -> Result<()> {
-        if !self.is_owners(stat) {
-            bail!("it belongs to uid {}, neither to root nor to the caller", stat.st_uid);
+    /// Refuses what somebody else than root and the caller has written, or could have: a definition has programs run as the
+    /// caller. What is in the site's directories belongs to the host's root, who has no id in a user namespace; nor has the root to
+    /// whom a directory belongs that the site's configuration or the command line names. Where the environment says the user's is, it
+    /// can be anybody's: there nobody without an id is taken for root.
+    fn require_own(&self, file: &OwnedFd, owned: &Owned) -> Result<()> {
+        let uid = owned.stat.st_uid;
+        if !(self.site || caller::is_trusted(uid) || !self.users && caller::may_be_hosts_root(uid)) {
+            bail!("it belongs to uid {uid}, neither to root nor to the caller");
         }
-        if stat.st_mode & 0o022 != 0 {
+        if owned.others_can_write(file, false)? {
             bail!("others than its owner may write it (chmod go-w)");
         }
         Ok(())
@@ -176,12 +185,18 @@ impl Directory {
     /// The text of a definition; none of a link to /dev/null, which switches one off.
     fn read(&self, name: &str) -> Result<Vec<u8>> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        // It may be a link.
+        if self.users
+            && let Some(place) = owned::strangers_place(&self.path.join(name))?
+        {
+            bail!("others than root and the caller can change {place}");
+        }
         let file = fs::openat(&self.fd, name, flags, Mode::empty())?;
-        let stat = owned_stat(&file)?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        let owned = Owned::of(&file)?;
+        if FileType::from_raw_mode(owned.stat.st_mode) != FileType::RegularFile {
             return Ok(Vec::new());
         }
-        self.require_own(&stat)?;
+        self.require_own(&file, &owned)?;
         rt_sys::fd::read_all(file)
     }
 

@@ -27,6 +27,7 @@ pub(crate) use place::default_places;
 use place::{Chosen, could_be_made, default_roots, is_closed, is_fit, is_no_store, open_root};
 use rt_spec::state::Status;
 use rt_sys::error::{Context, Error, Result};
+use rt_sys::owned::Owned;
 use rt_sys::rootfs::{self, DirLock, MadeList};
 use rt_sys::{bail, err, fd, look, process, signal};
 use rustix::fd::OwnedFd;
@@ -41,6 +42,9 @@ const IN_PLACE: &str = ".in-place";
 
 /// A directory to mount images on.
 const MOUNTED: &str = ".mounted";
+
+/// The directory for images of programs that are cloned.
+const CLONES: &str = ".clones";
 
 /// Where sites let Slurm keep state (integration/slurm): a directory per user.
 const JOBS: &str = "/run/rt-slurm";
@@ -161,7 +165,7 @@ impl Store {
     pub(crate) fn open_for_job(user: Option<&str>) -> Result<Self> {
         if let Some(path) = place_of_user(user)? {
             match open_where_it_lies(&path) {
-                Ok(dir) if is_fit(&fs::fstat(&dir).context(|| format!("stat {}", path.display()))?) => {
+                Ok(dir) if is_fit(&dir, &Owned::as_told(&dir)?)? => {
                     return Ok(Store::at(&path, Some(dir)));
                 }
                 Err(Errno::NOENT) if could_be_made(&path)? => return Ok(Store::at(&path, None)),
@@ -671,6 +675,7 @@ pub(crate) fn check_id(id: &str) -> Result<()> {
         || id == ".."
         || id == IN_PLACE
         || id == MOUNTED
+        || id == CLONES
         || id == rootfs::IMAGES
         || !id.chars().all(good)
     {

@@ -5,9 +5,10 @@
 
 use super::{ContainerDir, Store};
 use rt_sys::error::{Context, Result};
+use rt_sys::owned::Owned;
 use rt_sys::{bail, err, fd, tree};
 use rustix::fd::OwnedFd;
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -193,7 +194,7 @@ fn open_layers(own: &Path, how: OFlags) -> Result<OwnedFd> {
         }
         dir => dir.context(context)?,
     };
-    if !is_own_directory(&fd::stat(&dir)?) {
+    if !is_own_directory(&dir)? {
         return Err(err!("it must be a directory of uid {me} that nobody else can write")
             .hint(remedy)
             .context(context()));
@@ -209,16 +210,17 @@ pub(crate) fn open_layer(layer: &Path) -> Result<OwnedFd> {
         bail!("{}: no layer", layer.display())
     };
     let dir = fd::open_entry(open_layers(parent, OFlags::PATH)?, name, OFlags::PATH).context(context)?;
-    if !is_own_directory(&fd::stat(&dir)?) {
+    if !is_own_directory(&dir)? {
         return Err(err!("it is no directory of the caller's, or others can write in it").context(context()));
     }
     Ok(dir)
 }
 
-fn is_own_directory(found: &Stat) -> bool {
-    FileType::from_raw_mode(found.st_mode) == FileType::Directory
-        && found.st_uid == rustix::process::geteuid().as_raw()
-        && found.st_mode & 0o022 == 0
+fn is_own_directory(dir: &OwnedFd) -> Result<bool> {
+    let found = Owned::as_told(dir)?;
+    Ok(FileType::from_raw_mode(found.stat.st_mode) == FileType::Directory
+        && found.stat.st_uid == rustix::process::geteuid().as_raw()
+        && !found.others_can_write(dir, false)?)
 }
 
 /// Removes a layer with all that is in it. One that is not there is no error.

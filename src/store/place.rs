@@ -7,6 +7,7 @@ use rt_sys::caller::{self, Caller};
 use rt_sys::error::{Context, Result};
 use rt_sys::fd;
 use rt_sys::ns::IdMaps;
+use rt_sys::owned::Owned;
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, Access, Mode, OFlags};
 use rustix::io::Errno;
@@ -148,7 +149,7 @@ pub(super) fn open_root(path: &Path, chosen: Chosen) -> Result<Option<OwnedFd>> 
         Err(e) if !required && is_no_store(e) => return Ok(None),
         Err(e) => return Err(e).context(|| format!("open the state directory {}", path.display())),
     };
-    if !is_fit(&rt_sys::mount::owned_stat(&dir)?) {
+    if !is_fit(&dir, &Owned::of(&dir)?)? {
         if !required {
             return Ok(None);
         }
@@ -162,6 +163,9 @@ pub(super) fn open_root(path: &Path, chosen: Chosen) -> Result<Option<OwnedFd>> 
 }
 
 /// True for a directory in which nobody but this process's user can have put something.
-pub(super) fn is_fit(stat: &fs::Stat) -> bool {
-    stat.st_uid == caller::uid() && stat.st_mode & 0o022 == 0
+///
+/// # Errors
+/// The kernel does not say.
+pub(super) fn is_fit(dir: &OwnedFd, owned: &Owned) -> Result<bool> {
+    Ok(owned.stat.st_uid == caller::uid() && !owned.others_can_write(dir, false)?)
 }

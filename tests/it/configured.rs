@@ -1,16 +1,17 @@
 //! What the site and the user have configured, and whom it is for.
 
 use crate::client::Caller;
+use crate::devices::definition;
 use crate::fixture::{Bundle, Cmd, Ctx};
 use crate::runner::{skip, tests};
 use crate::sys;
 use serde_json::{Value, json};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 tests! {
-    ALL { files_count_for_the_direct_form, clients_are_left_alone }
+    ALL { files_count_for_the_direct_form, clients_are_left_alone, links_of_others_in_a_home }
     BOTH { trace_says_who_has_said_what, variables_count_more, optional_and_missing_mounts, errors_name_the_line, tasks_have_the_jobs_variables }
     USER { another_users_file_is_refused, config_is_a_table }
     ROOT { the_account_says_what_no_variable_does, users_files_are_not_roots, the_sites_file_counts_less }
@@ -278,7 +279,7 @@ fn another_users_file_is_refused(ctx: &Ctx) {
         skip!("only root can give a file away");
     }
     sys::chown(&file, 4321, 4321).unwrap();
-    direct(ctx, &showing(ctx), &home).fails(&["it belongs to uid 4321, neither to root nor to the caller"]);
+    assert_eq!(direct(ctx, &showing(ctx), &home).ok().line(0)["SITE"], Value::Null);
     sys::chown(&file, 0, 0).unwrap();
     direct(ctx, &showing(ctx), &home).ok();
 }
@@ -293,6 +294,54 @@ fn users_files_are_not_roots(ctx: &Ctx) {
         sys::chown(&path, 0, 0).unwrap();
     }
     assert_eq!(direct(ctx, &showing(ctx), &home).ok().line(0)["SITE"], "alpha");
+}
+
+/// A tree of the caller's, as an image that he has unpacked, is no configuration of his because another user, whose HOME he has after su,
+/// leads there.
+fn links_of_others_in_a_home(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("only root gives files to others");
+    }
+    const OTHER: u32 = 12345;
+    let bundle = showing(ctx);
+    bundle.write();
+    let journal = ctx.file("journal", "");
+    let tree = ctx.mkdir("tree");
+    ctx.mkdir("tree/rt/hooks.d");
+    let note = format!("to {} say called", journal.display());
+    let hook = definition(&ctx.helper(), &[&note], json!({ "always": true }), &["createRuntime"]);
+    ctx.file("tree/rt/hooks.d/note.json", &hook.to_string());
+    ctx.file("tree/rt/config.toml", "[run]\nenv = { SITE = \"alpha\" }\n");
+    for (path, mode) in
+        [("rt", 0o755), ("rt/hooks.d", 0o755), ("rt/hooks.d/note.json", 0o644), ("rt/config.toml", 0o644)]
+    {
+        fs::set_permissions(tree.join(path), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    ctx.give(&tree);
+    let home = ctx.mkdir("home");
+    let link = home.join(".config");
+    symlink(&tree, &link).unwrap();
+    let counts = || {
+        fs::write(&journal, "").unwrap();
+        let out = ctx.rt(["--log-level", "warn", "run"]).arg(&bundle.dir).env("HOME", &home).ok();
+        (out.line(0)["SITE"] == "alpha", !fs::read_to_string(&journal).unwrap().is_empty(), out.stderr)
+    };
+    ctx.give_link(&link);
+    let (configured, hooked, stderr) = counts();
+    assert_eq!((configured, hooked), (true, true), "the caller's own link: {stderr}");
+    // A link of another user's that has come into a directory of the caller's, and one in a home that is not the caller's.
+    sys::chown(&link, OTHER, OTHER).unwrap();
+    for _ in 0..2 {
+        let (configured, hooked, stderr) = counts();
+        assert_eq!((configured, hooked), (false, false), "{stderr}");
+        for file in ["config.toml", "hooks.d"] {
+            assert!(
+                stderr.lines().any(|line| line.contains(file) && line.contains("can change")),
+                "{stderr}"
+            );
+        }
+        sys::chown(&home, OTHER, OTHER).unwrap();
+    }
 }
 
 fn the_sites_file_counts_less(ctx: &Ctx) {

@@ -247,7 +247,16 @@ fn from_netrc(text: &str, registry: &str) -> Option<Credentials> {
     Some(Credentials::Password { user: user.unwrap_or_default().to_owned(), password })
 }
 
-/// Adds (or with none removes) a registry in a file of docker's format; true if something changed.
+/// Fails for a file that a login would write where others than root and the caller can write it or put something in its place: what
+/// is in it stays, and would count from then on.
+///
+/// # Errors
+/// Also where the kernel does not say.
+pub fn require_own(path: &Path) -> Result<()> {
+    own_file::require(path)
+}
+
+/// Adds (or with none removes) a registry in a file of docker's format, whoever wrote it ([`require_own`]); true if something changed.
 pub fn store(path: &Path, registry: &str, credentials: Option<&Credentials>) -> Result<bool> {
     let mut file = parse_json(path, own_file::read_any(path)?)?.unwrap_or_else(|| json!({}));
     let root = file.as_object_mut().ok_or_else(|| err!("{}: not a JSON object", path.display()))?;

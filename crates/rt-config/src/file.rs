@@ -7,8 +7,10 @@ use crate::{Origin, Setting, Value};
 use rt_cli::{parse::bytes, wrong};
 use rt_sys::caller;
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::{bail, err, fd, mount};
-use rustix::fs::{self, FileType, Mode, OFlags, Stat};
+use rt_sys::owned::{self, Own, Owned};
+use rt_sys::{bail, err, fd};
+use rustix::fd::OwnedFd;
+use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,61 +36,52 @@ pub(crate) fn places(variable: Lookup<'_>) -> Vec<(Owner, PathBuf)> {
 
 /// The text of a file; `None` where there is none. One call where there is none.
 pub(crate) fn read(owner: Owner, path: &Path) -> Result<Option<String>> {
-    let missing = |e| match e {
-        Errno::NOENT | Errno::NOTDIR => true,
-        // HOME may be somebody else's, after su or setpriv.
-        Errno::ACCESS => owner == Owner::User,
-        _ => false,
-    };
-    let stat = match fs::stat(path) {
-        Ok(stat) => stat,
-        Err(e) if missing(e) => return Ok(None),
-        Err(e) => return Err(e).context(|| path.display()),
-    };
-    if owner == Owner::User && is_strangers(&stat, path) {
-        log::warn!("{}: it is somebody else's, and not read", path.display());
-        return Ok(None);
+    match owner {
+        Owner::Site => read_sites(path),
+        Owner::User => read_users(path),
     }
-    read_trusted(owner, path).context(|| path.display())
+    .context(|| path.display())
 }
 
-/// True where root calls, and the file is not in a directory of root's. After su or sudo, HOME may be that of a user, who
-/// must not choose what root mounts.
-fn is_strangers(file: &Stat, path: &Path) -> bool {
-    let roots = |dir: &Path| fs::stat(dir).is_ok_and(|stat| stat.st_uid == 0);
-    rustix::process::geteuid().is_root() && !(file.st_uid == 0 && path.ancestors().skip(1).take(2).all(roots))
-}
-
-fn read_trusted(owner: Owner, path: &Path) -> Result<Option<String>> {
+fn read_sites(path: &Path) -> Result<Option<String>> {
+    match fs::stat(path) {
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+        found => drop(found?),
+    }
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = match fs::open(path, flags, Mode::empty()) {
-        Err(Errno::ACCESS) if owner == Owner::User => return Ok(None),
-        file => file?,
-    };
-    let stat = mount::owned_stat(&file)?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+    let file = fs::open(path, flags, Mode::empty())?;
+    let owned = Owned::of(&file)?;
+    let uid = owned.stat.st_uid;
+    // The user's environment may name anybody's file, and the site's is root's.
+    if uid != 0 && !caller::may_be_hosts_root(uid) {
+        bail!("it belongs to uid {uid}, not to root");
+    }
+    text(file, &owned).map(Some)
+}
+
+fn read_users(path: &Path) -> Result<Option<String>> {
+    match owned::open(path, OFlags::RDONLY) {
+        Ok(Own::Missing) => Ok(None),
+        Ok(Own::Strangers(why)) => {
+            log::warn!("{}: {why}, and it is not read", path.display());
+            Ok(None)
+        }
+        Ok(Own::Opened(file, owned)) => text(file, &owned).map(Some),
+        // HOME may be somebody else's, after su or setpriv.
+        Err(e) if e.is(Errno::ACCESS.raw_os_error()) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// The text of an open file, which nobody but its owner may write.
+fn text(file: OwnedFd, owned: &Owned) -> Result<String> {
+    if FileType::from_raw_mode(owned.stat.st_mode) != FileType::RegularFile {
         bail!("not a file");
     }
-    require_own(owner, &stat)?;
-    let text = String::from_utf8(fd::read_all(file)?).map_err(|e| err!("{e}"))?;
-    Ok(Some(text))
-}
-
-/// Refuses what somebody else has written, or could have.
-fn require_own(owner: Owner, stat: &Stat) -> Result<()> {
-    let own = match owner {
-        Owner::User => caller::is_trusted(stat.st_uid),
-        // The user's environment may name anybody's file, and the site's is root's.
-        Owner::Site => stat.st_uid == 0 || caller::may_be_hosts_root(stat.st_uid),
-    };
-    if !own {
-        let who = if owner == Owner::Site { "not to root" } else { "neither to root nor to the caller" };
-        bail!("it belongs to uid {}, {who}", stat.st_uid);
-    }
-    if stat.st_mode & 0o022 != 0 {
+    if owned.others_can_write(&file, false)? {
         return Err(err!("others than its owner may write it").hint("chmod go-w"));
     }
-    Ok(())
+    String::from_utf8(fd::read_all(file)?).map_err(|e| err!("{e}"))
 }
 
 /// A file's text, to say on which line something is.

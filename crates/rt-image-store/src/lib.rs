@@ -27,6 +27,7 @@ pub use place::{Chosen, Place};
 pub use request::{PullPolicy, Transport};
 
 use rt_sys::error::{Context, Result};
+use rt_sys::owned::{self, Owned};
 use rt_sys::{caller, err, ns};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags};
@@ -74,7 +75,8 @@ impl ImageStore {
             Err(Errno::NOENT) => return Ok(None),
             dir => dir.context(|| format!("open the store of images {}", path.display()))?,
         };
-        let stat = rt_sys::mount::owned_stat(&dir)?;
+        let owned = Owned::of(&dir)?;
+        let stat = owned.stat;
         let wrong = |why: String| {
             Err(err!("the store of images {}: {why}", path.display()).hint("RT_IMAGES names another one"))
         };
@@ -90,7 +92,12 @@ impl ImageStore {
                 return wrong(why);
             }
         }
-        let others_write = stat.st_mode & 0o020 != 0;
+        if place.chosen == Chosen::ByDefault
+            && let Some(place) = owned::strangers_place(&opened)?
+        {
+            return wrong(format!("others than root and the caller can change {place}"));
+        }
+        let others_write = owned.others_can_write(&dir, false)?;
         Ok(Some(ImageStore { path: path.clone(), dir, owner: stat.st_uid, others_write }))
     }
 

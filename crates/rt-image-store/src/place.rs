@@ -2,7 +2,8 @@
 
 use rt_sys::caller;
 use rt_sys::err;
-use rt_sys::error::Result;
+use rt_sys::error::{Error, Result};
+use rt_sys::owned;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -52,8 +53,27 @@ pub fn places(configured: &[(PathBuf, bool)]) -> Result<Vec<Place>> {
         Some(data) => Some(data),
         None => caller::own_dir("HOME")?.filter(absolute).map(|home| home.join(".local/share")),
     };
-    let data = data.ok_or_else(|| {
-        err!("no home directory to keep images in").hint("name a directory for them in RT_IMAGES")
-    })?;
-    Ok(vec![Place { path: data.join("rt/images"), chosen: Chosen::ByDefault }])
+    match data {
+        Some(data) => Ok(vec![Place { path: data.join("rt/images"), chosen: Chosen::ByDefault }]),
+        None => Err(no_home()?.hint("name a directory for them in RT_IMAGES")),
+    }
+}
+
+/// Where the cache of blobs is when nothing else is said: below XDG_CACHE_HOME, HOME or /tmp. A directory that cannot be proven to be
+/// the caller's is not used.
+pub fn default_cache() -> PathBuf {
+    let own_dir = |name| caller::own_dir(name).ok().flatten();
+    own_dir("XDG_CACHE_HOME")
+        .map(|dir| dir.join("rt"))
+        .or_else(|| own_dir("HOME").map(|dir| dir.join(".cache/rt")))
+        .unwrap_or_else(|| format!("/tmp/rt-cache-{}", caller::uid()).into())
+}
+
+/// Why there is no home directory to keep images in.
+fn no_home() -> Result<Error> {
+    let place = caller::path("HOME").map(|home| owned::strangers_directory(&home)).transpose()?.flatten();
+    Ok(match place {
+        Some(place) => err!("no images in HOME: others than root and the caller can change {place}"),
+        None => err!("no home directory to keep images in"),
+    })
 }

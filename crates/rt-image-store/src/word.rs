@@ -4,9 +4,11 @@
 //! and the caller can have made. A path is the caller's own choice, whoever owns what it leads to.
 
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::{caller, err, fd};
+use rt_sys::fd::{self, Seen};
+use rt_sys::owned::Owned;
+use rt_sys::{caller, err};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{self, FileType, Mode, OFlags, Stat};
+use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -43,10 +45,9 @@ pub enum There {
 /// The kernel does not say what is there.
 pub fn look(path: &Path) -> Result<There> {
     let here = || "look at the current directory";
-    let me = Caller::own();
     let mut dir = fs::open(".", ENTRY, Mode::empty()).context(here)?;
-    let here_stat = fd::stat(&dir)?;
-    let mut above = here_stat;
+    let mut above = Owned::as_told(&dir)?;
+    let here_stat = above.stat;
     let mut is_first = true;
     let mut shown = PathBuf::new();
     for part in path.components() {
@@ -54,12 +55,12 @@ pub fn look(path: &Path) -> Result<There> {
         let look_at = || format!("look at {}", shown.display());
         if part == Component::CurDir {
             // The current directory, which is only the first part.
-            if let Some(why) = me.why_not_own(&shown, &dir, &above, false)? {
+            if let Some(why) = why_not_own(&shown, &dir, &above, false)? {
                 return Ok(There::Foreign(why));
             }
             continue;
         }
-        let is_shared = !caller::is_trusted(above.st_uid) || me.others_can_write(dir.as_fd(), &above)?;
+        let is_shared = !caller::is_trusted(above.stat.st_uid) || above.strangers_can_write(&dir)?;
         let found = match entry(&dir, part, is_shared) {
             Ok(found) => found,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG) => return Ok(There::Nothing),
@@ -77,22 +78,23 @@ pub fn look(path: &Path) -> Result<There> {
             return Ok(There::Foreign(err!("{} is on a file system that uid {uid} serves", shown.display())));
         }
         is_first = false;
-        let stat = fd::stat(&found)?;
-        let is_link = FileType::from_raw_mode(stat.st_mode) == FileType::Symlink;
-        if let Some(why) = me.why_not_own(&shown, &found, &stat, is_link)? {
+        let owned = Owned::as_told(&found)?;
+        let is_link = FileType::from_raw_mode(owned.stat.st_mode) == FileType::Symlink;
+        if let Some(why) = why_not_own(&shown, &found, &owned, is_link)? {
             return Ok(There::Foreign(why));
         }
-        if matches!(part, Component::Normal(_)) && me.others_can_rename(dir.as_fd(), &above)? {
+        if matches!(part, Component::Normal(_)) && above.strangers_can_rename(&dir)? {
             let text = "others can put something else in its place at any time";
             return Ok(There::Foreign(err!("{}: {text}", shown.display())));
         }
         if !is_link {
-            (above, dir) = (stat, found);
+            (above, dir) = (owned, found);
             continue;
         }
         let way = fs::readlinkat(&found, "", Vec::new()).context(look_at)?;
-        let trusts = |dir: BorrowedFd<'_>, stat: &Stat, is_last: bool| {
-            Ok(is_last || !me.others_can_rename(dir, stat)?)
+        let trusts = |dir: BorrowedFd<'_>, owned: &Owned, what| match what {
+            Seen::Directory => Ok(!owned.strangers_can_rename(dir)?),
+            Seen::Link | Seen::End => Ok(true),
         };
         if let Some(place) = fd::walk(&dir, Path::new(OsStr::from_bytes(way.to_bytes())), trusts)? {
             let text =
@@ -104,13 +106,13 @@ pub fn look(path: &Path) -> Result<There> {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(There::Own(FileType::Symlink)),
             Err(e) => return Err(e).context(look_at),
         };
-        above = rt_sys::mount::owned_stat(&target)?;
-        if let Some(why) = me.why_not_own(&shown, &target, &above, false)? {
+        above = Owned::of(&target)?;
+        if let Some(why) = why_not_own(&shown, &target, &above, false)? {
             return Ok(There::Foreign(why));
         }
         dir = target;
     }
-    Ok(There::Own(FileType::from_raw_mode(above.st_mode)))
+    Ok(There::Own(FileType::from_raw_mode(above.stat.st_mode)))
 }
 
 /// Opens the entry `part` of `dir`, itself and no target of it. In a directory that is shared, somebody can have mounted a file
@@ -164,8 +166,10 @@ pub fn has_own_config(word: &Path) -> Result<bool> {
 /// # Errors
 /// The kernel does not say.
 pub fn changeable_by_others(path: &Path) -> Result<Option<String>> {
-    let me = Caller::own();
-    fd::walk(fs::CWD, path, |dir, stat, _| Ok(!me.others_can_rename(dir, stat)?)).context(|| path.display())
+    let trusts = |seen: BorrowedFd<'_>, owned: &Owned, what| {
+        Ok(what == Seen::Link || !owned.strangers_can_rename(seen)?)
+    };
+    fd::walk(fs::CWD, path, trusts).context(|| path.display())
 }
 
 /// The directory for temporary files (TMPDIR, else /tmp), for what is found again by its path.
@@ -222,45 +226,18 @@ pub fn refused_here(id: &str, why: Error) -> Error {
     why.context(id.to_owned()).hint(hint)
 }
 
-/// Who looks.
-#[derive(Clone, Copy)]
-struct Caller {
-    uid: u32,
-    gid: u32,
-}
-
-impl Caller {
-    /// This process's effective ids.
-    fn own() -> Caller {
-        Caller { uid: caller::uid(), gid: rustix::process::getegid().as_raw() }
+/// Why a file with this state is not the caller's or root's own; none where it is.
+fn why_not_own(path: &Path, file: impl AsFd, owned: &Owned, is_link: bool) -> Result<Option<Error>> {
+    let what = || match path == Path::new(".") {
+        true => "the current directory".into(),
+        false => path.display().to_string(),
+    };
+    let uid = owned.stat.st_uid;
+    if !caller::is_trusted(uid) {
+        return Ok(Some(err!("{} belongs to uid {uid}", what())));
     }
-
-    /// Why a file with this state is not the caller's or root's own; none where it is.
-    fn why_not_own(self, path: &Path, file: impl AsFd, stat: &Stat, is_link: bool) -> Result<Option<Error>> {
-        let what = || match path == Path::new(".") {
-            true => "the current directory".into(),
-            false => path.display().to_string(),
-        };
-        if !caller::is_trusted(stat.st_uid) {
-            return Ok(Some(err!("{} belongs to uid {}", what(), stat.st_uid)));
-        }
-        if !is_link && self.others_can_write(file.as_fd(), stat)? {
-            return Ok(Some(err!("{} belongs to uid {}, and others can write it", what(), stat.st_uid)));
-        }
-        Ok(None)
+    if !is_link && owned.strangers_can_write(file)? {
+        return Ok(Some(err!("{} belongs to uid {uid}, and others can write it", what())));
     }
-
-    /// Where each user has a group of the same number, the usual umask of all but root lets that group write.
-    fn others_can_write(self, file: BorrowedFd<'_>, stat: &Stat) -> Result<bool> {
-        let is_own_group = stat.st_gid == self.gid && self.gid == self.uid && self.uid != 0;
-        fd::others_can_write(file, stat, is_own_group)
-    }
-
-    /// True for a directory in which others can rename what is the caller's: what is looked at now is not what is opened then.
-    /// In one with the sticky bit they cannot.
-    fn others_can_rename(self, dir: BorrowedFd<'_>, stat: &Stat) -> Result<bool> {
-        let is_others = !caller::is_trusted(stat.st_uid) && !caller::may_be_hosts_root(stat.st_uid);
-        let is_sticky = Mode::from_raw_mode(stat.st_mode).contains(Mode::SVTX);
-        Ok(is_others || !is_sticky && self.others_can_write(dir, stat)?)
-    }
+    Ok(None)
 }

@@ -232,8 +232,8 @@ containers/auth.json; see FILES.",
     Item {
         name: "HOME",
         text: "The default for the directories of XDG_CONFIG_HOME, XDG_CACHE_HOME and XDG_DATA_HOME. It is also
-the home directory that a bundle with the annotation rt.home or rt.passwd shows. If root calls, files
-are read only below a HOME, XDG_CONFIG_HOME or XDG_DATA_HOME that belongs to root.",
+the home directory that a bundle with the annotation rt.home or rt.passwd shows. Files are read
+only below directories and links of root's or the caller's.",
     },
     Item {
         name: "USER, LOGNAME",
@@ -265,14 +265,14 @@ rt run passes the caller's environment on.",
         text: "Where relative paths in RT_CONTAINER_MOUNTS of a job start, for rt slurm run.",
     },
     Item {
-        name: "SLURM_JOB_ID, SLURM_STEP_ID, SLURM_LOCALID, SLURM_PROCID, SLURM_JOB_USER, SLURM_JOB_UID, SLURM_JOB_GID",
+        name: "SLURM_JOB_ID, SLURM_STEP_ID, SLURM_LOCALID, SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_JOB_USER, SLURM_JOB_UID, SLURM_JOB_GID",
         text: "Which task of which step rt slurm task, prepare and end are about, and whose it is.",
     },
     Item {
         name: "RT_CONTAINER_IMAGE, RT_CONTAINER_RESOLVED, RT_CONTAINER_MOUNTS, RT_CONTAINER_WORKDIR, RT_CONTAINER_NAME, \
 RT_CONTAINER_SAVE, RT_CONTAINER_MOUNT_HOME, RT_CONTAINER_REMAP_ROOT, RT_CONTAINER_ENTRYPOINT, \
 RT_CONTAINER_ENTRYPOINT_LOG, RT_CONTAINER_WRITABLE, RT_CONTAINER_ENV, RT_CONTAINER_UNSHARE, RT_CONTAINER_CACHE, \
-RT_CONTAINER_BROADCAST, RT_CONTAINER_SCOPE, RT_CONTAINER_SUBMIT_DIR, RT_CONTAINER_ARGV0, RT_CONTAINER_STEPID, RT_CONTAINER_TASKS, RT_CONTAINER_MEMORY, RT_CONTAINER_SAVED_BY_PARENT, RT_CONTAINER_TMPFS",
+RT_CONTAINER_BROADCAST, RT_CONTAINER_CHECKPOINT, RT_CONTAINER_SCOPE, RT_CONTAINER_SUBMIT_DIR, RT_CONTAINER_ARGV0, RT_CONTAINER_STEPID, RT_CONTAINER_TASKS, RT_CONTAINER_MEMORY, RT_CONTAINER_SAVED_BY_PARENT, RT_CONTAINER_TMPFS",
         text: "The container that a step of Slurm asks for; see rt-slurm(1).",
     },
     Item {

@@ -2,9 +2,7 @@
 
 use crate::error::{Context, Result};
 use crate::ns::{self, IdMaps};
-use crate::{account, caps, fd};
-use rustix::fd::BorrowedFd;
-use rustix::fs::Stat;
+use crate::{account, caps, owned};
 use rustix::io::Errno;
 use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
@@ -82,26 +80,21 @@ pub fn path(name: &str) -> Option<PathBuf> {
     said.map(PathBuf::from).or_else(|| by_account(name).map(PathBuf::from))
 }
 
-/// The directory that the variable `name` names, if the caller may trust it: root takes only what nobody but root can have put
-/// there, or can exchange on the way. After su or sudo, HOME may still be that of a user, who must not choose what root reads.
+/// The directory that the variable `name` names, if the caller may trust it: one in which nobody but root and the caller can have put
+/// something, or can exchange it on the way. After su or sudo, HOME may still be that of another user, who must not choose what is
+/// read. Any other one is left out, with a warning.
 ///
 /// # Errors
-/// The kernel does not say to root whose the directory is.
+/// The kernel does not say whose the directory is.
 pub fn own_dir(name: &str) -> Result<Option<PathBuf>> {
     let Some(dir) = path(name) else { return Ok(None) };
-    if !rustix::process::geteuid().is_root() {
-        return Ok(Some(dir));
-    }
-    let is_roots = |_: BorrowedFd<'_>, stat: &Stat, is_last: bool| {
-        let is_sticky = stat.st_mode & 0o1000 != 0;
-        // What is above a directory of a user namespace's root is mostly the host's root's.
-        Ok((stat.st_uid == 0 || !is_last && may_be_hosts_root(stat.st_uid))
-            && (stat.st_mode & 0o022 == 0 || is_sticky && !is_last))
-    };
-    match fd::walk(rustix::fs::CWD, &dir, is_roots) {
+    match owned::strangers_directory(&dir) {
         Ok(None) => Ok(Some(dir)),
-        // Where the namespace cannot be read, it is not known who was refused, and that is no "no".
-        Ok(Some(_)) => ns::own_maps().map(|_| None),
+        Ok(Some(place)) => {
+            log::warn!("{name}: others than root and the caller can change {place}, so it does not count");
+            // Where the namespace cannot be read, it is not known who was refused, and that is no "no".
+            ns::own_maps().map(|_| None)
+        }
         // A file server that does not know root refuses to say: it is nothing of root's.
         Err(e) if e.is(libc::EACCES) => Ok(None),
         Err(e) => Err(e).context(|| format!("look at {}, which {name} names", dir.display())),

@@ -16,6 +16,7 @@ use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, Timespe
 use rustix::io::Errno;
 
 use crate::error::{Context, Error, Result};
+use crate::owned::Owned;
 use crate::owner::LONGEST_RECORD;
 use crate::{err, fd};
 
@@ -142,8 +143,8 @@ fn require_file(stat: &fs::Stat) -> Result<()> {
 /// True where nobody but the caller and root can change what the file contains, or the names in the directory, nor serves the
 /// file system that it is on.
 pub fn only_ours(file: &impl AsFd) -> Result<bool> {
-    let stat = crate::mount::owned_stat(file)?;
-    Ok([0, caller().uid].contains(&stat.st_uid) && stat.st_mode & 0o022 == 0)
+    let owned = Owned::of(file)?;
+    Ok([0, caller().uid].contains(&owned.stat.st_uid) && !owned.others_can_write(file, false)?)
 }
 
 /// True where what has that name belongs to the caller or to root; of a link, the link itself.
@@ -174,8 +175,9 @@ pub fn open_own_dir(parent: BorrowedFd, name: &[u8]) -> Result<OwnedFd> {
     check_component(name)?;
     let dir = fd::open_entry(parent, name, OFlags::RDONLY | OFlags::DIRECTORY)
         .context(|| format!("open {}", at(parent, name)))?;
-    let stat = fd::stat(&dir)?;
-    if stat.st_uid != caller().uid || stat.st_mode & 0o077 != 0 {
+    let owned = Owned::as_told(&dir)?;
+    let stat = owned.stat;
+    if stat.st_uid != caller().uid || stat.st_mode & 0o077 != 0 || owned.others_can_write(&dir, false)? {
         return Err(not_ours(parent, name));
     }
     Ok(dir)
@@ -359,6 +361,14 @@ pub fn set_xattr(file: BorrowedFd, name: &[u8], value: &[u8]) -> Result<bool> {
             Ok(false)
         }
         Err(e) => Err(e).context(|| format!("set the attribute {}", show(name))),
+    }
+}
+
+/// Removes an extended attribute; one that is not there is fine.
+pub fn remove_xattr(file: BorrowedFd, name: &[u8]) -> Result<()> {
+    match fs::fremovexattr(file, String::from_utf8_lossy(name).as_ref()) {
+        Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+        Err(e) => Err(e).context(|| format!("remove the attribute {} of {}", show(name), fd::shown(file))),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::{caller, check};
 use crate::error::{Context, Error, Result};
+use crate::owned::Owned;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
@@ -67,76 +68,62 @@ pub fn open_without_links(path: &Path) -> Result<(OwnedFd, fs::Stat), Errno> {
     Ok((fd, stat))
 }
 
-/// True for a file with an access control list (acl(5)): the bits of its mode for the group are then what anybody who is named in the
-/// list may do at most.
-///
-/// # Errors
-/// The kernel does not say.
-pub fn has_acl(path: impl Arg) -> Result<bool, Errno> {
-    match fs::getxattr(path, "system.posix_acl_access", &mut [0u8; 0][..]) {
-        Ok(_) => Ok(true),
-        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(false),
-        Err(e) => Err(e),
-    }
-}
-
-/// True for an open file that others than its owner can write, `stat` being its state. Where the members of its group count as
-/// the owner, `trusts_group`, the group's bit is no objection, unless an access control list speaks of other users with it.
-///
-/// # Errors
-/// The kernel does not say.
-pub fn others_can_write(file: impl AsFd, stat: &fs::Stat, trusts_group: bool) -> Result<bool> {
-    match stat.st_mode & 0o022 {
-        0 => Ok(false),
-        0o020 if trusts_group => {
-            has_acl(link(&file)).context(|| format!("look at the rights of {}", shown(&file)))
-        }
-        _ => Ok(true),
-    }
-}
-
 /// The path of a descriptor in procfs, for calls that take no descriptor without the right to read or write.
 pub fn link(fd: impl AsFd) -> String {
     format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())
 }
 
+/// What [`walk`] has come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seen {
+    /// A directory on the way.
+    Directory,
+    /// A link on the way, or the last one.
+    Link,
+    /// What the path leads to.
+    End,
+}
+
 /// Goes to `path` from `at`, one part after the other and through its links, and asks `trusts` of each directory on the way before
-/// anything is looked up in it, and of what `path` leads to, which is the last one: descriptor, state, and whether it is the last. A link that somebody else than root and the
-/// caller has put into a directory that others can write, as /tmp, is not followed (proc_sys_fs(5), protected_symlinks). Gives
-/// the first that is not trusted, as it is to be shown; `None` where all are trusted, also where nothing is there.
+/// anything is looked up in it, of each link before it is followed, and of what `path` leads to. A link that somebody else than root
+/// and the caller has made is not followed in any case. Gives the first that is not trusted, as it is to be shown; `None` where all
+/// are trusted, also where nothing is there. It mounts nothing: what an automounter serves is there once somebody has looked into it.
 ///
 /// # Errors
 /// The kernel does not say.
 pub fn walk(
     at: impl AsFd,
     path: &Path,
-    trusts: impl Fn(BorrowedFd<'_>, &fs::Stat, bool) -> Result<bool>,
+    trusts: impl Fn(BorrowedFd<'_>, &Owned, Seen) -> Result<bool>,
 ) -> Result<Option<String>> {
     let open = |at: BorrowedFd<'_>, part: &OsStr, flags| {
         fs::openat(at, part, OFlags::PATH | OFlags::CLOEXEC | flags, Mode::empty())
     };
     let parts = |path: &Path| path.components().rev().map(|part| part.as_os_str().to_owned()).collect();
     let mut dir = open(at.as_fd(), OsStr::new("."), OFlags::DIRECTORY).context(|| "look at a directory")?;
+    let mut owned = Owned::of(&dir)?;
     // What is still to be gone, the next part last.
     let mut rest: Vec<OsString> = parts(path);
     // So many the kernel follows, too (path_resolution(7)).
     let mut links = 40;
     while let Some(part) = rest.pop() {
-        if part != "/" && !trusts(dir.as_fd(), &crate::mount::owned_stat(&dir)?, false)? {
+        if part != "/" && !trusts(dir.as_fd(), &owned, Seen::Directory)? {
             return Ok(Some(shown(&dir)));
         }
         let found = match open(dir.as_fd(), &part, OFlags::NOFOLLOW) {
             Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
             found => found.context(|| format!("look at {}", part.display()))?,
         };
-        let entry = stat(&found)?;
-        if fs::FileType::from_raw_mode(entry.st_mode) != fs::FileType::Symlink {
-            dir = found;
+        let entry = Owned::of(&found)?;
+        if fs::FileType::from_raw_mode(entry.stat.st_mode) != fs::FileType::Symlink {
+            (dir, owned) = (found, entry);
             continue;
         }
-        let above = crate::mount::owned_stat(&dir)?;
-        if above.st_mode & 0o022 != 0 && !caller::is_trusted(entry.st_uid) {
-            return Ok(Some(format!("{}/{}", shown(&dir), part.display())));
+        // Of the host's root, who may look like anybody else, where nobody else can have put it.
+        let is_roots = owned.stat.st_mode & 0o022 == 0 && caller::may_be_hosts_root(entry.stat.st_uid);
+        let is_own = caller::is_trusted(entry.stat.st_uid) || is_roots;
+        if !is_own || !trusts(found.as_fd(), &entry, Seen::Link)? {
+            return Ok(Some(shown(&found)));
         }
         links -= 1;
         if links == 0 {
@@ -146,7 +133,7 @@ pub fn walk(
             fs::readlinkat(&found, "", Vec::new()).context(|| format!("read the link {}", part.display()))?;
         rest.append(&mut parts(Path::new(OsStr::from_bytes(target.to_bytes()))));
     }
-    Ok((!trusts(dir.as_fd(), &crate::mount::owned_stat(&dir)?, true)?).then(|| shown(&dir)))
+    Ok((!trusts(dir.as_fd(), &owned, Seen::End)?).then(|| shown(&dir)))
 }
 
 /// Device and inode of the caller's file, directory or socket `path`, whose path has no link in it; of a socket also where it is

@@ -396,21 +396,11 @@ fn server(stat: &rustix::fs::Stat) -> Result<u32> {
     Ok(mounted.map_or(u32::MAX, |mounted| mounted.user.unwrap_or(0)))
 }
 
-/// The state of an open file, with the owner who can be believed: of what is on a FUSE file system that another user serves it is
-/// that user, who says of each file whose it is, as he likes. Only for files that are trusted by their owner.
-///
-/// # Errors
-/// The kernel does not say.
-pub fn owned_stat(file: impl AsFd) -> Result<rustix::fs::Stat> {
-    let mut stat = super::fd::stat(&file)?;
-    // What is on a disk has the disk's number, and needs no second call.
-    if rustix::fs::major(stat.st_dev) == 0 && super::fd::file_system(&file)? == FUSE {
-        let server = server(&stat)?;
-        if is_others(server)? {
-            stat.st_uid = server;
-        }
-    }
-    Ok(stat)
+/// The owner who can be believed of a file with this state, which is on a FUSE file system: whoever serves it, where that is another
+/// user.
+pub(crate) fn believed_owner(stat: &rustix::fs::Stat) -> Result<u32> {
+    let server = server(stat)?;
+    Ok(if is_others(server)? { server } else { stat.st_uid })
 }
 
 /// True for the id of whoever has mounted a FUSE file system, where that is neither root nor the caller. The mount table has the

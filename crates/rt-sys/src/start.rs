@@ -1,7 +1,8 @@
 //! What every binary does first, and what a process can ask about how it was started.
 
 use crate::error::{Context, Error, Result};
-use crate::{caller, fd, look, mount};
+use crate::owned::Owned;
+use crate::{caller, fd, look};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::{CStr, OsStr};
@@ -75,7 +76,9 @@ fn stranger_beside(program: &Path, name: &str) -> Result<Option<u32>> {
     let Some(dir) = program.parent() else { return Ok(None) };
     let context = || format!("look whose {} is", program.with_file_name(name).display());
     match fs::stat(dir) {
-        Ok(found) if found.st_mode & 0o022 == 0 => return Ok(None),
+        // A device without a number of its own may be NFS, where the mode does not tell.
+        Ok(found) if found.st_mode & 0o022 == 0 && fs::major(found.st_dev) != 0 => return Ok(None),
+        Ok(_) if !others_can_write(dir)? => return Ok(None),
         Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
         found => found.context(context)?,
     };
@@ -85,16 +88,23 @@ fn stranger_beside(program: &Path, name: &str) -> Result<Option<u32>> {
         Err(Errno::XDEV) => return Ok(Some(u32::MAX)),
         beside => beside.context(context)?,
     };
-    let found = mount::owned_stat(&beside)?;
+    let beside_owned = Owned::of(&beside)?;
+    let found = beside_owned.stat;
     let own = fs::open(program, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).context(context)?;
-    let own = mount::owned_stat(&own)?;
+    let own = Owned::of(&own)?.stat;
     let is_mine = found.st_uid == own.st_uid && !caller::may_be_hosts_root(found.st_uid);
     // Anybody can give a file that he may write a second name here. A team may write what its members have installed.
     let is_teams = found.st_gid == own.st_gid && found.st_mode & own.st_mode & 0o022 == 0o020;
     let is_link = fs::FileType::from_raw_mode(found.st_mode) == fs::FileType::Symlink;
-    let others_write = !is_link && fd::others_can_write(&beside, &found, is_teams)?;
+    let others_write = !is_link && beside_owned.others_can_write(&beside, is_teams)?;
     let is_trusted = (is_mine || caller::is_trusted(found.st_uid)) && !others_write;
     Ok((!is_trusted).then_some(found.st_uid))
+}
+
+/// True for a directory that others than its owner can write.
+fn others_can_write(dir: &Path) -> Result<bool> {
+    let dir = fs::open(dir, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).context(|| dir.display())?;
+    Owned::as_told(&dir)?.others_can_write(&dir, false)
 }
 
 /// What to say where none of [`companions`] is there.

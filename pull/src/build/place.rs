@@ -27,6 +27,7 @@ use oci_content::digest::Digest;
 use oci_content::interrupt::Interrupt;
 use rt_image_store::word::changeable_by_others;
 use rt_sys::error::{Context, Result};
+use rt_sys::owned::Owned;
 use rt_sys::rootfs::name_of_overlay_stranger;
 use rt_sys::{bail, disk, err, look, tree};
 
@@ -99,8 +100,9 @@ impl Place {
         }
         require_own_path()?;
         let dir = disk::open_root(&path)?;
-        let stat = rt_sys::mount::owned_stat(&dir)?;
-        if stat.st_uid != disk::caller().uid || stat.st_mode & 0o077 != 0 {
+        let owned = Owned::of(&dir)?;
+        let is_open = owned.stat.st_mode & 0o077 != 0 || owned.others_can_write(&dir, false)?;
+        if owned.stat.st_uid != disk::caller().uid || is_open {
             if !make {
                 return Ok(None);
             }

@@ -85,13 +85,16 @@ fn registry_name(call: &Call) -> Result<String> {
 }
 
 fn file(call: &Call) -> Result<PathBuf> {
-    match call.flags.path(&AUTHFILE) {
-        Some(path) => Ok(path),
-        None => CredentialFiles::from_environment()?
-            .login_file()
-            .map(Into::into)
-            .ok_or_else(|| err!("no home directory to keep credentials in (use --authfile)")),
+    if let Some(path) = call.flags.path(&AUTHFILE) {
+        return Ok(path);
     }
+    let files = CredentialFiles::from_environment()?;
+    let path = files.login_file();
+    let path = path.ok_or_else(|| err!("no home directory to keep credentials in (use --authfile)"))?;
+    if files.named.is_empty() {
+        credentials::require_own(path)?;
+    }
+    Ok(path.to_owned())
 }
 
 /// The next line of standard input. It is waited for in pieces, because a read goes on after a signal, and read by bytes,

@@ -7,6 +7,7 @@ use super::read;
 use crate::cli::Call;
 use rt_launch::request::{self, Image, StepContainer};
 use rt_sys::error::{Context, Error, Result};
+use rt_sys::owned::has_acl;
 use rt_sys::{bail, caller, err, fd, log, look};
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 use std::fs::{self, File};
@@ -96,7 +97,7 @@ fn is_open_to_nobody_more(image: &Path) -> Result<bool> {
     let real = fs::canonicalize(image).context(context)?;
     let all_may = |path: &Path, bits| {
         let mode = fs::metadata(path).context(context)?.mode();
-        Ok::<_, Error>(mode & bits == bits && !fd::has_acl(path).context(context)?)
+        Ok::<_, Error>(mode & bits == bits && !has_acl(path).context(context)?)
     };
     if fs::metadata(&real).context(context)?.mode() & 0o077 == 0 {
         return Ok(true);

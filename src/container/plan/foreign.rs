@@ -6,8 +6,10 @@
 use rt_image_store::ROOT;
 use rt_spec::own_config;
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, caller, fd, mount};
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat};
+use rt_sys::owned::Owned;
+use rt_sys::{bail, caller, fd};
+use rustix::fd::OwnedFd;
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::path::Path;
 
@@ -25,13 +27,12 @@ pub(super) fn config(bundle: &Path) -> Result<Option<Vec<u8>>> {
         Err(Errno::NOENT) => return Ok(None),
         file => file.context(|| format!("{CONFIG} of a bundle of a store"))?,
     };
-    let (stat, dir) = (fd::stat(&file)?, fs::stat(".")?);
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+    let dir = fs::open(".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).context(|| "the bundle")?;
+    let (of_file, of_dir) = (Owned::of(&file)?, Owned::of(&dir)?);
+    if FileType::from_raw_mode(of_file.stat.st_mode) != FileType::RegularFile {
         bail!("{CONFIG}: not a file");
     }
-    // Whoever serves a file system says whose its files are, as he likes.
-    let is_served = mount::fuse_owner(Path::new("."), &dir)?.is_some_and(|uid| !caller::is_trusted(uid));
-    if is_own(&stat) && is_own(&dir) && !is_served {
+    if is_own(&file, &of_file)? && is_own(&dir, &of_dir)? {
         return Ok(None);
     }
     log::debug!(
@@ -50,6 +51,6 @@ pub(super) fn config(bundle: &Path) -> Result<Option<Vec<u8>>> {
 }
 
 /// True where nobody but root and the caller can have written it.
-fn is_own(stat: &Stat) -> bool {
-    caller::is_trusted(stat.st_uid) && stat.st_mode & 0o022 == 0
+fn is_own(file: &OwnedFd, owned: &Owned) -> Result<bool> {
+    Ok(caller::is_trusted(owned.stat.st_uid) && !owned.others_can_write(file, false)?)
 }

@@ -1,0 +1,229 @@
+//! Who can change a file or directory: by its owner, its mode and its access control list.
+
+use crate::error::{Context, Result};
+use crate::fd::Seen;
+use crate::nfs4_acl::{self, List};
+use crate::{caller, fd, mount};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{self, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use std::path::Path;
+
+/// NFS_SUPER_MAGIC (linux/magic.h).
+const NFS: u64 = 0x6969;
+
+/// What the kernel knows of an open file that decides who can change it.
+#[derive(Debug, Clone, Copy)]
+pub struct Owned {
+    /// Its state.
+    pub stat: Stat,
+    is_on_nfs: bool,
+}
+
+impl Owned {
+    /// The state of an open file, with the owner who can be believed: of what is on a FUSE file system that another user serves it
+    /// is that user, who says of each file whose it is, as he likes.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub fn of(file: impl AsFd) -> Result<Owned> {
+        let mut owned = Owned { stat: fd::stat(&file)?, is_on_nfs: false };
+        // What is on a disk has the disk's number, and needs no second call.
+        if fs::major(owned.stat.st_dev) != 0 {
+            return Ok(owned);
+        }
+        match fd::file_system(&file)? {
+            NFS => owned.is_on_nfs = true,
+            mount::FUSE => owned.stat.st_uid = mount::believed_owner(&owned.stat)?,
+            _ => {}
+        }
+        Ok(owned)
+    }
+
+    /// The state of an open file, as its file system has it, also another user's.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub fn as_told(file: impl AsFd) -> Result<Owned> {
+        let stat = fd::stat(&file)?;
+        let is_on_nfs = fs::major(stat.st_dev) == 0 && fd::file_system(&file)? == NFS;
+        Ok(Owned { stat, is_on_nfs })
+    }
+
+    /// True where others than the owner can write `file`, whose state this is. Where the members of its group count as the owner,
+    /// `trusts_group`, the group's bit is no objection, unless an access control list speaks of other users with it.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub fn others_can_write(&self, file: impl AsFd, trusts_group: bool) -> Result<bool> {
+        let context = || format!("look at the rights of {}", fd::shown(&file));
+        let by_mode = match self.stat.st_mode & 0o022 {
+            0 => false,
+            0o020 if trusts_group => has_posix_acl(&fd::link(&file)).context(context)?,
+            _ => true,
+        };
+        if by_mode || !self.is_on_nfs {
+            return Ok(by_mode);
+        }
+        Ok(match nfs4_acl(&fd::link(&file)).context(context)? {
+            Nfs4Acl::None => false,
+            Nfs4Acl::Unreadable => true,
+            Nfs4Acl::Bytes(bytes) => {
+                List::parse(&bytes).is_none_or(|list| list.lets_others_write(caller::uid(), trusts_group))
+            }
+        })
+    }
+
+    /// True where others than the owner and the caller can write `file`. Where each user has a group of the same number, the usual
+    /// umask of all but root lets that group write.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub fn strangers_can_write(&self, file: impl AsFd) -> Result<bool> {
+        if self.stat.st_mode & 0o022 == 0 && !self.is_on_nfs {
+            return Ok(false);
+        }
+        let (uid, gid) = (caller::uid(), rustix::process::getegid().as_raw());
+        self.others_can_write(file, self.stat.st_gid == gid && gid == uid && uid != 0)
+    }
+
+    /// True for a directory in which others than root and the caller can rename what is the caller's: what is looked at now is not
+    /// what is opened then. In one with the sticky bit they cannot.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub fn strangers_can_rename(&self, dir: impl AsFd) -> Result<bool> {
+        let is_others = !caller::is_trusted(self.stat.st_uid) && !caller::may_be_hosts_root(self.stat.st_uid);
+        let is_sticky = Mode::from_raw_mode(self.stat.st_mode).contains(Mode::SVTX);
+        Ok(is_others || !is_sticky && self.strangers_can_write(dir)?)
+    }
+}
+
+/// True for a file of which an access control list says more than its mode does about who may read and write it: one that names
+/// somebody, or cannot be read.
+///
+/// # Errors
+/// The kernel does not say.
+pub fn has_acl(path: &Path) -> Result<bool> {
+    let context = || format!("look at the rights of {}", path.display());
+    let file = fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).context(context)?;
+    let link = fd::link(&file);
+    if has_posix_acl(&link).context(context)? {
+        return Ok(true);
+    }
+    if !Owned::as_told(&file)?.is_on_nfs {
+        return Ok(false);
+    }
+    Ok(match nfs4_acl(&link).context(context)? {
+        Nfs4Acl::None => false,
+        Nfs4Acl::Unreadable => true,
+        Nfs4Acl::Bytes(bytes) => List::parse(&bytes).is_none_or(|list| list.says_more_than_a_mode()),
+    })
+}
+
+/// The first place on the way to `path` that others than root and the caller can change or have made, or can put something else in:
+/// a directory, or a link. What `path` leads to is not looked at. `None` where there is none, also where nothing is there.
+///
+/// In a user namespace the host's root looks like everybody else who has no id there. So a link of his counts in `/` alone.
+///
+/// # Errors
+/// The kernel does not say.
+pub fn strangers_place(path: &Path) -> Result<Option<String>> {
+    first_not_own(path, |_, _| Ok(true))
+}
+
+/// The same for a directory, which is looked at, too: it has to be root's or the caller's, and nobody else can write in it.
+///
+/// # Errors
+/// The kernel does not say.
+pub fn strangers_directory(path: &Path) -> Result<Option<String>> {
+    // Has an automounter mount it.
+    let _ = fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    first_not_own(path, |dir, owned| {
+        Ok(caller::is_trusted(owned.stat.st_uid) && !owned.strangers_can_write(dir)?)
+    })
+}
+
+fn first_not_own(
+    path: &Path,
+    trusts_end: impl Fn(BorrowedFd<'_>, &Owned) -> Result<bool>,
+) -> Result<Option<String>> {
+    fd::walk(fs::CWD, path, |seen, owned, what| match what {
+        Seen::End => trusts_end(seen, owned),
+        Seen::Directory => Ok(!owned.strangers_can_rename(seen)?),
+        Seen::Link => {
+            Ok(caller::is_trusted(owned.stat.st_uid) || fd::path_of(seen)?.parent() == Some(Path::new("/")))
+        }
+    })
+}
+
+/// What is at a path of the user's configuration.
+#[derive(Debug)]
+pub enum Own {
+    /// Nothing.
+    Missing,
+    /// What somebody else than root and the caller can have put there, and why that may be.
+    Strangers(String),
+    /// A file or directory of root's or the caller's, which is open. Others may be able to write it.
+    Opened(OwnedFd, Owned),
+}
+
+/// Opens `path`, a file or directory of the user's configuration. HOME and the variables beside it can be another user's, after su(1)
+/// for instance, so it counts who can have put it there, and every link on the way. One call where nothing is there.
+///
+/// # Errors
+/// The kernel does not say, or it is not for the caller to read.
+pub fn open(path: &Path, flags: OFlags) -> Result<Own> {
+    match fs::stat(path) {
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(Own::Missing),
+        found => drop(found?),
+    }
+    if let Some(place) = strangers_place(path)? {
+        return Ok(Own::Strangers(format!("others than root and the caller can change {place}")));
+    }
+    // A fifo would be waited for, and a terminal would become the controlling one.
+    let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = match fs::open(path, flags, Mode::empty()) {
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(Own::Missing),
+        file => file?,
+    };
+    let owned = Owned::of(&file)?;
+    if !caller::is_trusted(owned.stat.st_uid) {
+        let uid = owned.stat.st_uid;
+        return Ok(Own::Strangers(format!("it belongs to uid {uid}, neither to root nor to the caller")));
+    }
+    Ok(Own::Opened(file, owned))
+}
+
+/// True for a file with an access control list (acl(5)): the bits of its mode for the group are then what anybody who is named in the
+/// list may do at most.
+fn has_posix_acl(path: &str) -> Result<bool, Errno> {
+    match fs::getxattr(path, "system.posix_acl_access", &mut [0u8; 0][..]) {
+        Ok(_) => Ok(true),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// What a server says.
+enum Nfs4Acl {
+    /// It has no lists: NFS 3, and servers that have modes only.
+    None,
+    /// A list that is not for the caller, or too long for an attribute.
+    Unreadable,
+    Bytes(Vec<u8>),
+}
+
+fn nfs4_acl(path: &str) -> Result<Nfs4Acl, Errno> {
+    // As long as an attribute can be (xattr(7)).
+    let mut bytes = vec![0u8; 64 << 10];
+    match fs::getxattr(path, nfs4_acl::NAME, &mut bytes[..]) {
+        Ok(length) => {
+            bytes.truncate(length);
+            Ok(Nfs4Acl::Bytes(bytes))
+        }
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(Nfs4Acl::None),
+        Err(Errno::ACCESS | Errno::PERM | Errno::RANGE) => Ok(Nfs4Acl::Unreadable),
+        Err(e) => Err(e),
+    }
+}
