@@ -336,7 +336,7 @@ fn mapped(wanted: &[Gpu], there: Vec<Gpu>) -> Result<Option<String>> {
     let mut pairs = Vec::new();
     for gpu in wanted {
         let is_same = |other: &Gpu| other == gpu;
-        let is_like = |other: &Gpu| other.model == gpu.model;
+        let is_like = |other: &Gpu| gpu.model.is_empty() || other.model == gpu.model;
         let found = match same_left.iter().position(is_same) {
             Some(at) => same_left.remove(at),
             None => match free.iter().position(is_like) {
@@ -392,6 +392,7 @@ mod tests {
         // What the driver does not name is only counted.
         let unknown = gpu("", "");
         assert_eq!(map(&[&unknown], &[&unknown]), Ok(None));
+        assert_eq!(map(&[&unknown], &[&other]), Ok(None));
         assert!(map(&[&unknown, &unknown], &[&unknown]).is_err());
     }
 }
