@@ -1,7 +1,8 @@
 #!/bin/bash
 # rt checkpoint, rt restore and rt run --checkpoint as a user with one id: each case of checkpoint/cases.c in each kind of container.
 # criu comes from the host where it is new enough, else from a root of Debian sid, executed from there. Root starts it.
-# usage: integration/checkpoint.sh RT   (ROUNDS=N repeats the cases that go on)
+# usage: integration/checkpoint.sh RT [PART...]   (ROUNDS=N repeats the cases that go on; PART: files of checkpoint/ alone;
+# CHECKPOINT_UID=N: a user that nobody else is)
 set -uo pipefail
 cd "$(dirname "$0")/.."
 . integration/tap
@@ -9,99 +10,14 @@ rt=$(realpath "${1:-build/rt}")
 [ "$(id -u)" = 0 ] || skip_all "only root becomes another user"
 if [ -z "${RT_CHECKPOINT_INSIDE:-}" ]; then
 	integration/packages gcc libc6-dev mmdebstrap busybox-static util-linux squashfs-tools python3
-	RT_CHECKPOINT_INSIDE=1 exec unshare --mount --propagation private "$0" "$rt"
+	RT_CHECKPOINT_INSIDE=1 exec unshare --mount --propagation private "$0" "$rt" "${@:2}"
 fi
-# Of a user that no other test is: whatever runs as this one is this test's.
-work=$(mktemp -d) uid=27182
-server=
-trap 'umount /dev/fuse 2>/dev/null; [ -z "$server" ] || kill $server 2>/dev/null; rm -rf "$work"' EXIT
-chmod 755 "$work"
-
-newest() { [ "$(printf '4.2\n%s\n' "$("$1" --version 2>/dev/null | sed -n 's/^Version: //p')" | sort -V | head -1)" = 4.2 ]; }
-criu=$(PATH=$PATH:/usr/sbin command -v criu)
-if [ -z "$criu" ] || ! newest "$criu"; then
-	criu=$(integration/criu "$work/criu") || skip_all "no root of Debian sid"
+. integration/checkpoint/world
+if [ $# -gt 1 ]; then
+	for part in "${@:2}"; do . "integration/checkpoint/$part"; done
+	done_testing
+	exit
 fi
-
-mkdir -p "$work"/{bin,out,home,images} "$work"/{init,hpc}/rootfs/{bin,out,proc,dev,sys,tmp}
-cp "$rt" "$(dirname "$rt")/rt-image" "$work/bin/" && rt=$work/bin/rt
-gcc -static -O1 -Wall -o "$work/init/rootfs/bin/cases" integration/checkpoint/cases.c -lpthread -lrt || exit 1
-cp "$(command -v busybox)" "$work/init/rootfs/bin/busybox"
-for applet in sh sleep cat; do ln -s busybox "$work/init/rootfs/bin/$applet"; done
-# An rt that is linked dynamically needs its libraries in the image.
-if ldd "$rt" >/dev/null 2>&1; then
-	ldd "$rt" | grep -o '/[^ ]*' | while read -r library; do
-		mkdir -p "$work/init/rootfs$(dirname "$library")" && cp -L "$library" "$work/init/rootfs$library"
-	done
-fi
-chown $uid "$work/init"
-(cd "$work/init" && setpriv --reuid $uid --regid $uid --clear-groups "$rt" spec </dev/null)
-rm -rf "$work/hpc/rootfs" && ln -s ../init/rootfs "$work/hpc/rootfs"
-python3 - "$work" <<'P'
-import json, sys
-work = sys.argv[1]
-config = json.load(open(f"{work}/init/config.json"))
-config["mounts"] += [{"destination": "/tmp", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "nodev", "mode=1777"]},
-                     {"destination": "/out", "type": "bind", "source": f"{work}/out", "options": ["rbind"]}]
-json.dump(config, open(f"{work}/init/config.json", "w"))
-config["linux"]["namespaces"] = [{"type": "user"}, {"type": "mount"}]
-del config["hostname"]
-config["root"]["path"] = f"{work}/init/rootfs"
-config["mounts"] = [m for m in config["mounts"] if m["type"] not in ("proc", "mqueue")]
-config["mounts"].insert(0, {"destination": "/proc", "type": "bind", "source": "/proc", "options": ["rbind", "nosuid", "noexec", "nodev"]})
-json.dump(config, open(f"{work}/hpc/config.json", "w"))
-P
-chown -R $uid "$work"/{out,home,images,init,hpc}
-# State is where no run before has left a container of the same name.
-install -d -m 700 -o $uid -g $uid "$work/run"
-become() { exec setpriv --reuid $uid --regid $uid --clear-groups env -i PATH="$work/home/bin:/usr/bin:/bin" HOME="$work/home" XDG_RUNTIME_DIR="$work/run" RT_CRIU="$criu" "$@"; }
-user() { (become "$@"); }
-root() { env RT_CRIU="$criu" "$@"; }
-
-start() { # SHAPE CASE FLAGS...: in the background, until the case is ready; its output is in $work/home/output
-	local shape=$1 case=$2
-	shift 2
-	local flags=(--init) bundle=init
-	[ "$shape" != first ] || flags=()
-	[ "$shape" != hpc ] || flags=() bundle=hpc
-	[ "$shape" != caller ] || flags+=(--user-map caller)
-	rm -rf "$work"/out/* "$work/home/output" "$work/images/$case"
-	become setsid sh -c 'exec "$@" >>$HOME/output 2>&1 </dev/null' - "$rt" run --name "$case" "${flags[@]}" "$@" "$work/$bundle" -- cases "$case" &
-	runs=$!
-	for _ in $(seq 500); do
-		grep -q ready "$work/home/output" 2>/dev/null && return 0
-		kill -0 $runs 2>/dev/null || break
-		sleep 0.02
-	done
-	cat "$work/home/output"
-	return 1
-}
-goes_on() { # SHAPE CASE FLAGS...: dumped, ended, restored, and everything is as it was
-	local shape=$1 case=$2 status bundle=init map=()
-	[ "$shape" != hpc ] || bundle=hpc
-	[ "$shape" != caller ] || map=(--user-map caller)
-	start "$@" || return 1
-	user "$rt" checkpoint --image-path "$work/images/$case" "$case" || { user "$rt" delete --force "$case"; wait $runs; return 1; }
-	wait $runs
-	user touch "$work/out/go"
-	user timeout 20 sh -c 'exec "$@" >>$HOME/output 2>&1 </dev/null' - "$rt" restore "${map[@]}" -b "$work/$bundle" --image-path "$work/images/$case" "$case"
-	status=$?
-	grep -v '^ready$' "$work/home/output"
-	return $status
-}
-refused() { # SHAPE CASE: an error, no image, and the program goes on to its end
-	local case=$2 status
-	start "$@" || return 1
-	[ "$case" != other ] || user "$rt" exec -d "$case" sleep 5
-	user "$rt" checkpoint --image-path "$work/images/$case" "$case"
-	status=$?
-	[ -z "$(ls -A "$work/images")" ] || { echo "something is left: $(ls -A "$work/images")"; status=99; }
-	[ "$case" != stopped ] || user "$rt" kill --all "$case" CONT
-	user touch "$work/out/go"
-	timeout 20 tail --pid=$runs -f /dev/null
-	wait $runs || { echo "the program ended with $?"; status=99; }
-	return $status
-}
 for round in $(seq "${ROUNDS:-1}"); do
 	for shape in init caller hpc first; do
 		for case in tree ended threads files removed events timers memory-files locks watch sockets; do
@@ -155,21 +71,37 @@ forked() { # SHAPE FLAGS...
 		while [ ! -e /out/go ]; do n=$((n + 1)); echo $n >/out/ready; sleep 0.05; done
 		read name </proc/sys/kernel/hostname; echo "$name $(cat $mine)"' </dev/null 2>&1 | cat
 	for _ in $(seq 200); do [ -e "$work/out/ready" ] && break; sleep 0.05; done
-	user "$rt" fork warm one two three || status=1
+	user "$rt" fork $layers warm one two three || status=1
 	user touch "$work/out/go"
 	for name in warm one two three; do
+		[ $status = 0 ] || break
 		for _ in $(seq 100); do user "$rt" logs $name | grep -q memory && break; sleep 0.05; done
 		user "$rt" logs $name | tr '\n' ,
 		user "$rt" delete --force $name || status=1
 	done
-	[ -z "$(ls -A /dev/shm/rt-fork-$uid)" ] || { ls -A /dev/shm/rt-fork-$uid; status=1; }
+	[ $status = 0 ] || user "$rt" delete --force warm
+	[ -z "$(ls -A "$work/run/rt/.clones")" ] || { ls -A "$work/run/rt/.clones"; status=1; }
 	rm -f "$work"/out/*
 	return $status
 }
 clones="one from memory,two from memory,three from memory,"
 for shape in init first hpc; do
+	layers=
 	check fork/$shape 0 "$clones" forked $shape
+	user mkdir "$work/home/layers"
+	layers="--overlay $work/home/layers"
+	check fork/$shape/layers 0 "$clones" forked $shape
+	check fork/$shape/layers/own 0 "one three two" eval 'echo $(ls "$work/home/layers") && rm -rf "$work/home/layers"'
 done
+layered() { # a layer is one container's
+	start init tree --overlay "$work/home/layer" || return 9
+	user "$rt" fork tree one
+	local status=$?
+	user "$rt" delete --force tree
+	wait $runs
+	return $status
+}
+check fork/layer 1 "container tree has a layer" layered
 
 # run --checkpoint: ended by signals, and called again until the program has come to its end.
 grows() { # until the program, which was ended or is new, writes
@@ -336,58 +268,8 @@ check init/other 1 "is none of the program's .rt exec has started it" refused in
 check init/semaphore 1 "has a System V object ./proc/sysvipc/sem." refused init semaphore
 check init/queue 1 "a POSIX message queue" refused init queue
 
-# An image in which all that criu and its loader look up by a fixed path is a trap: a shell, and a library that is preloaded.
-mkdir "$work"/{trap,root}
-cp -a "$work/init/config.json" "$work/init/rootfs" "$work/trap/"
-trap=$work/trap/rootfs
-gcc -shared -fPIC -O1 -Wall -nostdlib -ffreestanding -o "$trap/trap.so" integration/checkpoint/trap.c &&
-	gcc -static -O1 -Wall -nostdlib -ffreestanding -DPROGRAM -o "$trap/bin/trap" integration/checkpoint/trap.c || exit 1
-ln -sf trap "$trap/bin/sh"
-mkdir -p "$trap/etc" "$trap/usr"
-ln -sfn ../bin "$trap/usr/bin"
-echo /trap.so >"$trap/etc/ld.so.preload"
-ln -s "$trap" "$work/root/rootfs"
-chown -R $uid "$work/trap"
-mkdir -m 700 "$work/roots"
-chmod 777 "$work/out"
-roots() { # UID: the config of a container of the host's root whose program cannot change its ids
-	python3 - "$work" "$1" <<-'P'
-		import json, sys
-		work, uid = sys.argv[1:]
-		config = json.load(open(f"{work}/init/config.json"))
-		config["linux"]["namespaces"] = [n for n in config["linux"]["namespaces"] if n["type"] != "user"]
-		for key in "uidMappings", "gidMappings": config["linux"].pop(key, None)
-		config["process"].update(user={"uid": int(uid), "gid": int(uid)}, noNewPrivileges=True, capabilities={})
-		json.dump(config, open(f"{work}/root/config.json", "w"))
-	P
-}
-restored() { # WHO BUNDLE COMMAND...: dumped, and restored after the command; nothing of the image is executed or loaded
-	local who=$1 bundle=$work/$2 images=$work/images status
-	shift 2
-	[ $who = user ] || images=$work/roots
-	rm -rf "$images/trap" "$work"/out/*
-	"$who" sh -c 'exec "$@" >/dev/null 2>&1' - "$rt" run -d --name trap --init "$bundle" -- cases tree && sleep 0.5 &&
-		"$who" "$rt" checkpoint --image-path "$images/trap" trap || { "$who" "$rt" delete --force trap; return 98; }
-	"$@"
-	"$who" sh -c 'exec "$@" >/dev/null' - "$rt" restore -d -b "$bundle" --image-path "$images/trap" trap
-	status=$?
-	"$who" "$rt" delete --force trap 2>/dev/null
-	[ ! -e "$work/out/trapped" ] || { echo "the image has been executed"; status=99; }
-	return $status
-}
-roots 0
-check trap/user 0 "" restored user trap true
-check trap/root 0 "" restored root root true
-# The host's root restores as whoever the image says: another user than the config's does not go on.
-check trap/another-user 1 "its Uid is 0, and the config's 1000" restored root root roots 1000
-
 # kill -9 of rt at $KILLS points of a dump, and of rt or criu at so many of a restore: the program runs on, the last image is whole,
 # and no process is left. A criu that is killed while code of its own is in the program's memory leaves that program damaged.
-nobody_left() { # within some seconds: what was killed may have had children that end by themselves
-	for _ in $(seq 200); do pgrep -u $uid >/dev/null || return 0; sleep 0.05; done
-	ps -u $uid -o pid,ppid,stat,args
-	return 1
-}
 victim() { # WHO RT: the process to kill; rt where there is no criu
 	[ "$1" = rt ] || pgrep -u $uid -f images-dir | head -1 | grep . || echo "$2"
 	[ "$1" != rt ] || echo "$2"
@@ -439,6 +321,8 @@ for shape in init first; do
 		check kill/$who/$shape 0 "" kills $who $shape
 	done
 done
+
+for part in full hostile trap; do . integration/checkpoint/$part; done
 
 # podman and containerd, as root.
 integration/packages podman conmon containerd runc iproute2

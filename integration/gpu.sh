@@ -200,6 +200,7 @@ forked() { # WHO: the program in two more containers, which count on by themselv
 	local who=$1 name numbers status=0
 	counts "$who" warm --pid private --init && as "$who" "$rt" fork gpu-warm gpu-one gpu-two || status=1
 	finished "$who" warm || status=1
+	[ $status = 0 ] || return 1
 	for name in one two; do
 		for _ in $(seq 100); do
 			numbers=$(as "$who" "$rt" logs gpu-$name)

@@ -20,6 +20,7 @@ pub(crate) enum Topic {
     Unshare,
     Cache,
     Broadcast,
+    Checkpoint,
 }
 
 /// An option as Slurm lists it.
@@ -42,7 +43,7 @@ const fn flag(name: &'static str, topic: Topic, on: bool, usage: &'static str) -
 }
 
 /// All options, in the order of `srun --help`.
-pub(crate) const FORMS: [Form; 19] = [
+pub(crate) const FORMS: [Form; 20] = [
     word(
         "container-image",
         "[USER@][REGISTRY#]IMAGE[:TAG]|PATH",
@@ -107,10 +108,16 @@ pub(crate) const FORMS: [Form; 19] = [
         true,
         "[rt] copy an image that is one file to the nodes of the job by sbcast, once",
     ),
+    word(
+        "container-checkpoint",
+        "DIR",
+        Topic::Checkpoint,
+        "[rt] go on from the last checkpoint in this directory, and write one there at USR1 and TERM; %j is the job's number",
+    ),
 ];
 
 /// The variables that stand for an option, without their prefix. READONLY is `container-writable` the other way round.
-const VARIABLES: [(&str, Topic, bool); 15] = [
+const VARIABLES: [(&str, Topic, bool); 16] = [
     ("IMAGE", Topic::Image, true),
     ("MOUNTS", Topic::Mounts, true),
     ("WORKDIR", Topic::Workdir, true),
@@ -126,6 +133,7 @@ const VARIABLES: [(&str, Topic, bool); 15] = [
     ("UNSHARE", Topic::Unshare, true),
     ("CACHE", Topic::Cache, true),
     ("BROADCAST", Topic::Broadcast, true),
+    ("CHECKPOINT", Topic::Checkpoint, true),
 ];
 
 /// Prefixes of the variables, those that count more first: pyxis' and `rt`'s own.
@@ -148,6 +156,7 @@ pub(crate) struct Options {
     pub(crate) unshare: Vec<Vec<u8>>,
     pub(crate) cache: Option<bool>,
     pub(crate) broadcast: Option<bool>,
+    pub(crate) checkpoint: Option<Vec<u8>>,
 }
 
 /// Yes or no, as pyxis reads them.
@@ -268,6 +277,7 @@ impl Options {
             ("RT_CONTAINER_UNSHARE", list(&self.unshare)),
             ("RT_CONTAINER_CACHE", flag(self.cache)),
             ("RT_CONTAINER_BROADCAST", flag(self.broadcast)),
+            ("RT_CONTAINER_CHECKPOINT", word(&self.checkpoint)),
         ]
     }
 
@@ -288,6 +298,7 @@ impl Options {
             Topic::Unshare => !self.unshare.is_empty(),
             Topic::Cache => self.cache.is_some(),
             Topic::Broadcast => self.broadcast.is_some(),
+            Topic::Checkpoint => self.checkpoint.is_some(),
         }
     }
 
@@ -317,6 +328,7 @@ impl Options {
             Topic::Image => &mut self.image,
             Topic::Workdir => &mut self.workdir,
             Topic::Name => &mut self.name,
+            Topic::Checkpoint => &mut self.checkpoint,
             _ => &mut self.save,
         }
     }

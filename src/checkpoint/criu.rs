@@ -81,7 +81,12 @@ impl Criu {
     /// # Errors
     /// There is none, or it is too old.
     pub(crate) fn find() -> Result<Criu> {
-        let config = rt_config::Config::read(&rt_config::own_variable)?;
+        Self::find_by(&rt_config::own_variable)
+    }
+
+    /// The same, where the caller's variables are `variable`.
+    pub(super) fn find_by(variable: rt_config::Lookup<'_>) -> Result<Criu> {
+        let config = rt_config::Config::read(variable)?;
         let named = config.paths(&rt_config::CRIU).pop();
         let path = match named {
             Some(path) => path,

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 const MOST: usize = 64 << 20;
 
 /// Lines that stand in the log of a run without root that has succeeded, too.
-const HARMLESS: [&str; 2] = ["Unexpected error: -1", "RLIMIT_NOFILE"];
+const HARMLESS: [&str; 3] = ["Unexpected error: -1", "RLIMIT_NOFILE", "for xtlocks check"];
 
 /// Makes the empty log `name` in `dir`. criu would write through a link that is there.
 pub(super) fn make(dir: &OwnedFd, name: &str) -> Result<()> {
@@ -32,7 +32,23 @@ pub(super) fn explain_in(error: Error, dir: &OwnedFd, name: &str) -> Error {
     let Ok(Some(text)) = read else { return error };
     let text = String::from_utf8_lossy(&text).into_owned();
     let said: Vec<&str> = text.lines().filter_map(of_line).take(2).collect();
-    if said.is_empty() { error } else { error.hint(said.join("; ")) }
+    match said.is_empty() {
+        false => error.hint(said.join("; ")),
+        // Nobody could be told where the disk was full from the first byte on.
+        true => match probe(dir, name) {
+            Ok(()) => error,
+            Err(reason) => error.hint(reason.to_string()),
+        },
+    }
+}
+
+/// Writes a byte more to the log `name` in `dir`.
+fn probe(dir: &OwnedFd, name: &str) -> Result<()> {
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let written = fs::openat(dir, name, flags, Mode::empty())
+        .map_err(Error::from)
+        .and_then(|log| fd::write_all(log, b"\n"));
+    written.context(|| format!("write {name}"))
 }
 
 /// The text of a line `(00.123456) Error (criu/files.c:12): TEXT`.

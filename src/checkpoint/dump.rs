@@ -10,7 +10,7 @@ use super::image::{self, Draft, Image};
 use super::manifest::Manifest;
 use super::preflight::{self, Found, Network};
 use super::processes::{self, Tree};
-use super::{criu_log, filters, memory_fs, numbers};
+use super::{contents, criu_log, filters, memory_fs, numbers};
 use crate::container;
 use crate::store::{Record, Store};
 use rt_spec::state::Status;
@@ -114,15 +114,20 @@ fn wait_for_init<T>(look: impl Fn() -> Result<T>) -> Result<T> {
 /// The programs of the host that an image needs.
 #[derive(Debug)]
 pub(crate) struct Programs {
-    criu: Criu,
+    pub(super) criu: Criu,
     /// Only programs on GPUs need it.
-    cuda: Option<Cuda>,
+    pub(super) cuda: Option<Cuda>,
 }
 
 impl Programs {
     /// Finds them.
     pub(super) fn find() -> Result<Programs> {
-        Ok(Programs { criu: Criu::find()?, cuda: Cuda::find()? })
+        Self::find_by(&rt_config::own_variable)
+    }
+
+    /// The same, where the caller's variables are `variable`.
+    pub(super) fn find_by(variable: rt_config::Lookup<'_>) -> Result<Programs> {
+        Ok(Programs { criu: Criu::find_by(variable)?, cuda: Cuda::find_by(variable)? })
     }
 }
 
@@ -216,7 +221,7 @@ fn seal(
     // Once more, now that nothing changes: the processes may have done meanwhile what criu damages in silence.
     let tree = subject.tree(store)?;
     let found = preflight::check(&tree, subject.network(), subject.filters.len())?;
-    let manifest = Manifest {
+    let mut manifest = Manifest {
         streams: found.streams.to_vec(),
         kinds: found.kinds,
         modes: found.modes,
@@ -229,6 +234,7 @@ fn seal(
         numbers::ask_for_pid_namespace(&draft.image)?;
     }
     numbers::forget_death_signal(&draft.image, manifest.program)?;
+    manifest.files = contents::of(&draft.image)?;
     manifest.write(&draft.image)?;
     draft.finish()
 }
@@ -266,7 +272,9 @@ fn run_criu(
         }
         memory_fs::save(memory, image)
     });
-    dumped.map_err(|e| criu_log::explain_in(e, log_in, "dump.log"))
+    dumped.map_err(|e| {
+        criu_log::explain_in(e, log_in, "dump.log").context(format!("image {}", options.image.display()))
+    })
 }
 
 /// Opens the directory for criu's log. It is made where it is missing, as runc does.

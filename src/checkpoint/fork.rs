@@ -1,22 +1,20 @@
 //! `rt fork`: a container's program, as it is now, in new containers beside it.
 //!
-//! It is written once, to memory, and restored once for each of them, as many at a time as there are processors. The new
-//! containers are made from the config that the first one was made from, with its hooks.
+//! It is written once, to the state directory, which is in memory as a rule, and restored once for each of them, as many at a time as
+//! there are processors. The new containers are made from the config that the first one was made from, with its hooks.
 
 use super::aside;
 use super::dump::{self, DumpOptions, Programs};
 use super::image::Image;
 use super::restore::{self, Restore};
-use crate::container::{self, CreateOptions, Lifetime};
+use crate::container::{self, CreateOptions, Lifetime, RootAccess};
 use crate::store::{self, Scratch, Store};
 use rt_spec::rootless::UserMap;
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, err, process};
+use rt_sys::{bail, err, mount, process};
 use rustix::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// Where images are in memory (tmpfs(5)).
-const MEMORY: &str = "/dev/shm";
 /// The config of all of them, beside the image.
 const CONFIG: &str = "config.json";
 
@@ -27,6 +25,8 @@ pub(crate) struct ForkOptions {
     pub names: Vec<String>,
     /// The id that the first one's program has inside, where `run` was told it.
     pub user_map: Option<UserMap>,
+    /// Each of the new containers has a layer, empty at first, in a directory of its name in this one.
+    pub layers: Option<PathBuf>,
     /// Connections of TCP on the host's network are closed, for the new programs to notice.
     pub tcp_close: bool,
 }
@@ -39,8 +39,9 @@ pub(crate) fn fork(store: &Store, id: &str, options: &ForkOptions) -> Result<()>
     // Where it executes this program anew, that is not to happen in a process beside this one.
     container::protect_binary()?;
     check_names(store, &options.names)?;
+    refuse_layer(store, id)?;
     let programs = Programs::find()?;
-    let scratch = Scratch::in_memory(Path::new(MEMORY), id)?;
+    let scratch = Scratch::for_clones(store.path(), id)?;
     let made = fork_in(store, id, options, &programs, &scratch.dir);
     let removed = scratch.remove();
     made.and(removed)
@@ -57,6 +58,19 @@ fn check_names(store: &Store, names: &[String]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Refuses a container with a layer, in which its program may have files: no other one can have it, too.
+fn refuse_layer(store: &Store, id: &str) -> Result<()> {
+    let mounts = mount::table_in(Path::new(&format!("/proc/{}", store.load(id)?.pid)))?;
+    let root = mounts.iter().rfind(|mount| mount.point == Path::new("/"));
+    match root.is_some_and(|mount| mount.fstype == b"overlay" && mount.root == Path::new("/")) {
+        true => {
+            Err(err!("container {id} has a layer (--overlay, --writable), which no other one can have, too")
+                .hint("start it without; rt fork --overlay DIR gives each new one a layer"))
+        }
+        false => Ok(()),
+    }
 }
 
 fn fork_in(store: &Store, id: &str, options: &ForkOptions, programs: &Programs, dir: &Path) -> Result<()> {
@@ -111,6 +125,9 @@ fn create_options(
         ..CreateOptions::default()
     };
     create.overrides.namespaces.hostname = Some(name.to_owned());
+    if let Some(layers) = &options.layers {
+        create.overrides.root = RootAccess::Overlay { dir: layers.join(name), readonly: false };
+    }
     restore.make_in(&mut create);
     create
 }

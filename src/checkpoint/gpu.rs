@@ -15,6 +15,7 @@ use crate::store::Store;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::{caller, err, fd, look, output};
 use rustix::fs::{self, FileType};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -78,7 +79,12 @@ impl Cuda {
     /// # Errors
     /// What was named is no program.
     pub(crate) fn find() -> Result<Option<Cuda>> {
-        let config = rt_config::Config::read(&rt_config::own_variable)?;
+        Self::find_by(&rt_config::own_variable)
+    }
+
+    /// The same, where the caller's variables are `variable`.
+    pub(super) fn find_by(variable: rt_config::Lookup<'_>) -> Result<Option<Cuda>> {
+        let config = rt_config::Config::read(variable)?;
         let path = match config.paths(&rt_config::CUDA_CHECKPOINT).pop() {
             Some(path) => path,
             None => match criu::in_path("cuda-checkpoint")? {
@@ -162,7 +168,7 @@ impl<'a> Parted<'a> {
                 Ok::<(), Error>(())
             })?;
         }
-        let named = names_in(&tree.program().dir().join("root"))?;
+        let named = names_in(Path::new("/"))?;
         parted.gpus.devices = devices.keys().map(|minor| named_as(*minor, &named)).collect();
         Ok(parted)
     }
@@ -305,15 +311,21 @@ fn usable_in(root: &Path) -> Result<Vec<Gpu>> {
     let mut usable = BTreeMap::new();
     for path in look::entries(root.join("dev"))? {
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
-        // access(2) asks the cgroup's rules for devices, too.
-        if name.starts_with("nvidia") && fs::access(&path, fs::Access::READ_OK | fs::Access::WRITE_OK).is_ok()
-        {
-            usable.extend(
-                minor_at(&path, &format!("/dev/{name}"))?.map(|minor| (minor, named_as(minor, &named))),
-            );
+        if name.starts_with("nvidia") && may_open(&path)? {
+            let minor = minor_at(&path, &format!("/dev/{name}"))?;
+            usable.extend(minor.map(|minor| (minor, named_as(minor, &named))));
         }
     }
     Ok(usable.into_values().collect())
+}
+
+/// False where the device's permissions, or the cgroup's rules for devices, keep this process from it.
+fn may_open(path: &Path) -> Result<bool> {
+    match fs::access(path, fs::Access::READ_OK | fs::Access::WRITE_OK) {
+        Ok(()) => Ok(true),
+        Err(Errno::ACCESS | Errno::PERM) => Ok(false),
+        Err(e) => Err(e).context(|| format!("look at {}", path.display())),
+    }
 }
 
 /// The list of cuda-checkpoint that says by which of the GPUs `there` those of `wanted` are replaced; `None` where all are the

@@ -112,15 +112,13 @@ impl Place {
         let name = self.beside("new");
         self.remove(&name)?;
         let path = self.path_of(&name);
-        let shown = || format!("make {}", path.display());
-        fs::mkdirat(&self.above, &*name, Mode::RWXU).context(shown)?;
-        let dir = fs::openat(&self.above, &*name, DIRECTORY, Mode::empty()).context(shown)?;
-        // An access control list of the directory above may have given more than the mode asks for.
-        fs::fchmod(&dir, Mode::RWXU).context(shown)?;
-        check(&fd::stat(&dir)?, &path)?;
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        fs::openat(&dir, MARK, flags, Mode::RUSR | Mode::WUSR).context(shown)?;
-        Ok(Draft { image: Image { path, dir }, place: self, finished: false })
+        fs::mkdirat(&self.above, &*name, Mode::RWXU).context(|| format!("make {}", path.display()))?;
+        // From here on the draft is removed where it is not finished.
+        let dir = fs::openat(&self.above, &*name, DIRECTORY, Mode::empty());
+        let dir = dir.context(|| format!("open {}", path.display()))?;
+        let draft = Draft { image: Image { path, dir }, place: self, finished: false };
+        draft.mark()?;
+        Ok(draft)
     }
 
     fn open(&self, name: &OsStr) -> Result<Image> {
@@ -137,8 +135,12 @@ impl Place {
         }
         let shown = || format!("remove {}", self.path_of(name).display());
         let dir = fs::openat(&self.above, name, DIRECTORY, Mode::empty()).context(shown)?;
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        fs::openat(&dir, MARK, flags, Mode::RUSR | Mode::WUSR).context(shown)?;
+        // A new name, and no new file: a disk may be full.
+        match fs::renameat(&dir, manifest::NAME, &dir, MARK) {
+            // It has its mark, or there is nothing in it.
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(e) => return Err(e).context(shown),
+        }
         tree::remove_contents(&dir, Some(MARK.as_bytes())).context(shown)?;
         tree::remove(&self.above, name.as_bytes(), None).context(shown)
     }
@@ -213,6 +215,18 @@ impl Draft {
     /// Begins an image that will be at `target`.
     pub(super) fn begin(target: &Path) -> Result<Draft> {
         Place::make(target)?.begin()
+    }
+
+    /// Says that it is one, and keeps others away.
+    fn mark(&self) -> Result<()> {
+        let Image { path, dir } = &self.image;
+        let shown = || format!("make {}", path.display());
+        // An access control list of the directory above may have given more than the mode asks for.
+        fs::fchmod(dir, Mode::RWXU).context(shown)?;
+        check(&fd::stat(dir)?, path)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        fs::openat(dir, MARK, flags, Mode::RUSR | Mode::WUSR).context(shown)?;
+        Ok(())
     }
 
     /// Puts it on the disk and then in its place. An image that is there goes only when this one is there.

@@ -1,5 +1,6 @@
 //! What `rt` writes beside the files of criu: rt.json says what the image is of, and that it is whole.
 
+use super::contents::{self, Part};
 use super::gpu::Gpus;
 use super::image::Image;
 use rt_sys::error::{Context, Result};
@@ -13,7 +14,7 @@ pub(super) const NAME: &str = "rt.json";
 /// The form of the image. Another form is refused.
 const FORM: u32 = 1;
 /// How long the file may be, in bytes.
-const MOST: usize = 1 << 20;
+const MOST: usize = 16 << 20;
 
 /// No process has such a number (linux/threads.h).
 const PID_MAX_LIMIT: i32 = 1 << 22;
@@ -59,6 +60,9 @@ pub(super) struct Manifest {
     pub memory: Vec<PathBuf>,
     /// The container has a network of its own, whose connections were kept.
     pub own_network: bool,
+    /// The files that criu has written.
+    #[serde(default)]
+    pub files: Vec<Part>,
     /// What was on GPUs.
     #[serde(default, skip_serializing_if = "Gpus::is_empty")]
     pub gpus: Gpus,
@@ -79,6 +83,7 @@ impl Manifest {
             modes: [0; 3],
             memory: Vec::new(),
             own_network: false,
+            files: Vec::new(),
             gpus: Gpus::default(),
         })
     }
@@ -119,6 +124,7 @@ impl Manifest {
         if !has_numbers || manifest.highest < manifest.program || manifest.streams.len() != 3 {
             bail!("{}: the numbers of its processes are none", shown());
         }
+        contents::check(image, &manifest.files)?;
         Ok(manifest)
     }
 

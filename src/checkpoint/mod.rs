@@ -5,6 +5,7 @@
 //! docs/checkpoint.md says what can be kept, docs/design/checkpoint.md why it is done so.
 
 mod aside;
+mod contents;
 mod criu;
 mod criu_log;
 mod dump;
@@ -24,4 +25,5 @@ pub(crate) use criu::Criu;
 pub(crate) use dump::{DumpOptions, dump, resume};
 pub(crate) use fork::{ForkOptions, fork};
 pub(crate) use gpu::Cuda;
+pub(crate) use requeue::own_job;
 pub(crate) use restore::Restore;

@@ -156,12 +156,17 @@ fn has_ended(process: &Process) -> Result<bool> {
     Ok(Process::read(process.pid)?.is_none_or(|process| process.state == 'Z'))
 }
 
+/// True for what procfs says of a process that ends, or has been waited for.
+fn may_have_ended(e: &Error) -> bool {
+    [libc::EACCES, libc::ESRCH, libc::ENOENT].into_iter().any(|errno| e.is(errno))
+}
+
 /// All descriptors of a process.
 pub(super) fn descriptors_of(process: &Process) -> Result<Vec<Descriptor<'_>>> {
     let mut descriptors = Vec::new();
     let entries = match look::entries(process.dir().join("fd")) {
         // It is ending, and has none any more.
-        Err(e) if (e.is(libc::EACCES) || e.is(libc::ESRCH)) && has_ended(process)? => return Ok(descriptors),
+        Err(e) if may_have_ended(&e) && has_ended(process)? => return Ok(descriptors),
         entries => entries?,
     };
     for path in entries {
@@ -193,7 +198,7 @@ fn check_maps(tree: &Tree, mounts: &[Mounted]) -> Result<BTreeSet<String>> {
     for process in &tree.processes {
         let shown = || format!("look at the memory of {}", process.shown());
         let text = match fd::read_file(&process.dir().join("maps")) {
-            Err(e) if (e.is(libc::EACCES) || e.is(libc::ESRCH)) && has_ended(process)? => continue,
+            Err(e) if may_have_ended(&e) && has_ended(process)? => continue,
             text => text.context(shown)?,
         };
         let mut devices = BTreeMap::new();

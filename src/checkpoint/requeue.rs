@@ -7,15 +7,14 @@ use std::process::Command;
 /// The exit code that says: run it again (EX_TEMPFAIL of sysexits.h), as RequeueExit of slurm.conf may name it.
 pub(super) const AGAIN: u8 = 75;
 
-/// Asks Slurm to requeue the job that this process is the batch script of. The image is on the disk, so that a
-/// refusal is only told: the next job can restore it.
-pub(super) fn request() {
-    let Some(job) = caller::said("SLURM_JOB_ID") else { return };
-    // A step that srun has started is part of a job that goes on.
-    if caller::said("SLURM_STEP_ID").is_some() {
-        return;
-    }
-    match output::of(Command::new("scontrol").args(["requeue", &job])) {
+/// The job that this process is the batch script of. A step that srun has started is part of a job that goes on.
+pub(crate) fn own_job() -> Option<String> {
+    caller::said("SLURM_JOB_ID").filter(|_| caller::said("SLURM_STEP_ID").is_none())
+}
+
+/// Asks Slurm to requeue `job`. The image is on the disk, so that a refusal is only told: the next job can restore it.
+pub(super) fn request(job: &str) {
+    match output::of(Command::new("scontrol").args(["requeue", job])) {
         Ok(output) if output.status.success() => {}
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stderr).into_owned();

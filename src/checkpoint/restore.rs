@@ -5,7 +5,7 @@
 //! compares what the kernel says of each thread with the config: registers, memory and limits come from the image, which its
 //! owner may have changed.
 
-use super::criu::{Criu, Opened};
+use super::criu::Opened;
 use super::dump::{self, DumpOptions, Programs};
 use super::gpu::Cuda;
 use super::image::{Image, Place};
@@ -14,6 +14,7 @@ use super::processes::{Status, threads};
 use super::{aside, criu_log, filters, memory_fs, requeue};
 use crate::container::{Checkpoint, Choice, CreateOptions, FixedIds, Limits, Signalled};
 use crate::store::Store;
+use rt_config::Lookup;
 use rt_spec::Spec;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::ns::Namespaces;
@@ -53,8 +54,17 @@ pub(crate) struct Keep {
     pub dump: DumpOptions,
     /// How many seconds lie between two images; 0 makes none but when it is told to.
     pub every: u32,
+    /// The batch job that Slurm is asked to requeue.
+    pub job: Option<String>,
     /// They were found before this process may have entered a user namespace, where files of root are nobody's.
     programs: Programs,
+}
+
+/// What is known of an image that this machine can restore.
+fn readable(image: &Image) -> Result<Manifest> {
+    let manifest = Manifest::read(image)?;
+    manifest.check_machine()?;
+    Ok(manifest)
 }
 
 impl Restore {
@@ -65,10 +75,9 @@ impl Restore {
 
     /// The same of an image that is open.
     pub(super) fn of(image: Image, work: Option<&Path>) -> Result<Restore> {
-        let manifest = Manifest::read(&image)?;
-        manifest.check_machine()?;
+        let manifest = readable(&image)?;
         let work = work.map(|path| dump::open_work(path).map(|(_, dir)| dir)).transpose()?;
-        let source = Source { image, manifest, criu: Criu::find()?.open()?, cuda: Cuda::find()?, work };
+        let source = Source::new(image, manifest, &Programs::find()?, work)?;
         Ok(Restore { source: Some(source), ..Restore::default() })
     }
 
@@ -82,8 +91,14 @@ impl Restore {
         options.checkpoint = Some(Box::new(self));
     }
 
-    /// The image `DIR/last` where there is one, and images in its place when the foreground is told to.
-    pub(crate) fn last_of(dir: &Path, every: u32) -> Result<Restore> {
+    /// The image `DIR/last` where there is one, and images in its place when the foreground is told to, each `every` seconds
+    /// unless that is 0. `job` is Slurm's number for the batch job to be requeued then, and `variable` has the caller's variables.
+    pub(crate) fn last_of(
+        dir: &Path,
+        every: u32,
+        job: Option<String>,
+        variable: Lookup<'_>,
+    ) -> Result<Restore> {
         let last = dir.join("last");
         let found = match Place::find(&last) {
             // The directory is made together with the first image.
@@ -97,13 +112,19 @@ impl Restore {
                 last
             }
         };
-        let restore = match found {
-            Some(image) => Self::of(image.checked()?, None)?,
-            None => Restore::default(),
+        let found = match found {
+            Some(image) => {
+                let image = image.checked()?;
+                Some((readable(&image)?, image))
+            }
+            None => None,
         };
-        let dump = DumpOptions { image: fd::absolute(last)?, ..DumpOptions::default() };
         // What keeps criu from working is said now, and not only at the signal.
-        Ok(Restore { keep: Some(Keep { dump, every, programs: Programs::find()? }), ..restore })
+        let programs = Programs::find_by(variable)?;
+        let open = |(manifest, image)| Source::new(image, manifest, &programs, None);
+        let source = found.map(open).transpose()?;
+        let dump = DumpOptions { image: fd::absolute(last)?, ..DumpOptions::default() };
+        Ok(Restore { source, keep: Some(Keep { dump, every, job, programs }), ..Restore::default() })
     }
 }
 
@@ -162,6 +183,10 @@ impl Checkpoint for Restore {
 }
 
 impl Source {
+    fn new(image: Image, manifest: Manifest, programs: &Programs, work: Option<OwnedFd>) -> Result<Source> {
+        Ok(Source { image, manifest, criu: programs.criu.open()?, cuda: programs.cuda.clone(), work })
+    }
+
     /// Has criu make the processes. Its own number must be none of theirs. It ends with this process, or with `runtime`.
     fn run_criu(&self, tcp_close: bool, runtime: Option<BorrowedFd<'_>>) -> Result<()> {
         let streams = self.streams()?;
@@ -327,8 +352,8 @@ impl Keep {
         }
         match dumped {
             Ok(()) if ends => {
-                if number == libc::SIGUSR1 {
-                    requeue::request();
+                if let (libc::SIGUSR1, Some(job)) = (number, &self.job) {
+                    requeue::request(job);
                 }
                 Ok(Signalled::Ended(requeue::AGAIN))
             }

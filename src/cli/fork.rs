@@ -13,6 +13,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     let options = ForkOptions {
         names: names.collect::<Result<_>>()?,
         user_map: call.flags.text(&USER_MAP)?.map(parse_user_map).transpose()?,
+        layers: call.flags.path(&OVERLAY),
         tcp_close: call.flags.has(&TCP_CLOSE),
     };
     checkpoint::fork(&store, &id, &options)?;

@@ -3,9 +3,9 @@
 use super::operand::{self, Operand};
 use super::table::*;
 use super::{Call, PROGRAM, create, image};
-use crate::checkpoint::Restore;
+use crate::checkpoint::{self, Restore};
 use crate::container::{
-    self, Choice, CreateOptions, Entrypoint, Ids, Lifetime, NamespaceChoices, Overrides, RootAccess, Run,
+    self, Choice, Entrypoint, Ids, Lifetime, NamespaceChoices, Overrides, RootAccess, Run,
 };
 use crate::store::{Scratch, already_exists, check_id};
 use oci_spec::runtime::Mount;
@@ -61,7 +61,12 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     options.mpi = create::mpi(call)?;
     options.overrides = asked;
     if let Some(dir) = flags.path(&CHECKPOINT) {
-        keep_checkpoints(call, &dir, &mut options)?;
+        if flags.has(&DETACH) {
+            bail!("run: --checkpoint and --detach exclude each other: nobody would take the signals");
+        }
+        let every = flags.number(&CHECKPOINT_EVERY)?;
+        let restore = Restore::last_of(&dir, every, checkpoint::own_job(), &rt_config::own_variable)?;
+        options.keep(Box::new(restore));
     }
     let scratch = match writable(call)? {
         Some(Writable::OnDisk) => Some(Scratch::make(&options.id)?),
@@ -84,19 +89,6 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         0 => shown.map_or(Ok(0), rt_cli::print),
         code => Ok(code),
     }
-}
-
-/// Has the container go on from the last image in `dir`, and be written there.
-fn keep_checkpoints(call: &Call, dir: &Path, options: &mut CreateOptions) -> Result<()> {
-    if call.flags.has(&DETACH) {
-        bail!("run: --checkpoint and --detach exclude each other: nobody would take the signals");
-    }
-    let every = call.flags.number(&CHECKPOINT_EVERY)?;
-    options.checkpoint = Some(Box::new(Restore::last_of(dir, every)?));
-    // criu makes processes by their numbers, which are free in a PID namespace of their own only.
-    options.overrides.namespaces.pid = Some(Choice::Private);
-    options.overrides.init = Some(true);
-    Ok(())
 }
 
 /// Flags of a container that is the caller's alone. The supervisor of `--root-emulation` answers no calls of who joins.

@@ -577,12 +577,12 @@ No process goes on that has more capabilities than the config gives, or lacks it
         summary: "make new containers with processes like those of one that runs",
         usage: &["ID NEW..."],
         operands: 2..=4096,
-        flags: &[&TCP_CLOSE, &USER_MAP],
+        flags: &[&OVERLAY, &TCP_CLOSE, &USER_MAP],
         about: "\
 The program is written to memory once, goes on, and is restored in each new container, as by rt checkpoint and rt restore. These
 are made from the config of the first one, hooks included, and are detached. Each has its name as host name, by which its program
 knows which it is, a PID namespace, and what the first one had in memory file systems. What it prints is in its log (rt logs); its
-standard input is empty.",
+standard input is empty. With --overlay DIR what it writes to the root is kept in DIR/NEW.",
         examples: &[("four workers that have their modules loaded", "rt fork warm w1 w2 w3 w4")],
         run: fork::run,
         ..ONE_ID
@@ -722,6 +722,9 @@ RT_CONTAINER_ENV          NAME,... of variables that keep their values whatever 
 RT_CONTAINER_UNSHARE      net, ipc and uts, with commas between them: namespaces of the container's own
 RT_CONTAINER_CACHE        0 asks the registry also where the store has the image
 RT_CONTAINER_BROADCAST    1 starts from the copy of an image file that broadcast has made on the node
+RT_CONTAINER_CHECKPOINT   the directory of checkpoints, as run --checkpoint has it, of a batch script or a
+                          step of one task, whose own is in it by the number of the step. %j is the number of
+                          the job. The root of an image cannot be written then unless WRITABLE says so
 RT_CONTAINER_SCOPE        job or global: until when a container with a name is there, by default job
 RT_CONTAINER_SUBMIT_DIR   where relative paths begin; by default the working directory
 

@@ -57,7 +57,7 @@ pub(crate) use step::{
 
 use crate::store::{PersistentContainer, Store};
 use oci_spec::runtime::Mount;
-use rt_launch::task::TaskContext;
+use rt_launch::task::{TaskContext, TaskId};
 use rt_spec::Spec;
 use rt_spec::emulation::RootEmulation;
 use rt_spec::rootless::UserMap;
@@ -68,7 +68,7 @@ use rt_sys::error::Result;
 use rt_sys::ns::Namespaces;
 use rt_sys::seccomp::Filter;
 use rustix::fd::{AsFd, BorrowedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What the caller of `create`, `run` or a task of a step asks for, beyond what config.json says. [`request::StartRequest`] adds
 /// what the site, the user and the step say.
@@ -130,6 +130,8 @@ pub(crate) struct CreateOptions {
     pub trace: Option<PathBuf>,
     /// Where the program comes from an image, or is to become one.
     pub checkpoint: Option<Box<dyn Checkpoint>>,
+    /// Opens the directory of checkpoints that a task's environment names, where that is known later than these options.
+    pub opens_checkpoints: Option<OpenCheckpoints>,
     /// What the site and the user have configured counts too, below what the caller says.
     pub configured: bool,
     /// The program has the caller's umask where the config names none: a person calls, and files in the home that is bound are
@@ -189,7 +191,21 @@ pub(crate) enum Lifetime {
     Created,
 }
 
+/// Opens the directory of checkpoints of a task, by the variables of its job.
+pub(crate) type OpenCheckpoints = fn(&Path, &TaskId, rt_config::Lookup<'_>) -> Result<Box<dyn Checkpoint>>;
+
 impl CreateOptions {
+    /// Has the program go on from the image of `checkpoint`, and become one, in a container that is nobody else's.
+    pub(crate) fn keep(&mut self, checkpoint: Box<dyn Checkpoint>) {
+        self.checkpoint = Some(checkpoint);
+        // criu makes processes by their numbers, which are free in a PID namespace of their own only.
+        self.overrides.namespaces.pid = Some(Choice::Private);
+        self.overrides.init = Some(true);
+        if let Some(task) = &mut self.task {
+            task.share = false;
+        }
+    }
+
     /// True where the program comes from an image, and as the first process of its PID namespace.
     fn makes_first(&self) -> bool {
         self.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.makes_first())
@@ -325,6 +341,15 @@ pub(crate) enum RootAccess {
 }
 
 impl CreateOptions {
+    /// Makes the bundle the working directory, once, by the way that the caller has named: whoever can rename in a directory
+    /// above cannot put another one in its place then. The config may be read twice.
+    fn enter_bundle(&mut self) -> Result<()> {
+        self.make_absolute()?;
+        plan::enter_bundle(&self.bundle)?;
+        self.bundle = PathBuf::from(".");
+        Ok(())
+    }
+
     /// Makes every path independent of the working directory, which will be the bundle.
     fn make_absolute(&mut self) -> Result<()> {
         self.handover.make_absolute()?;

@@ -23,9 +23,7 @@ const UNREAD: &str = r#"{"ociVersion":"1.0.0","root":{"path":"rootfs"},"process"
 /// process's place.
 pub(crate) fn run_rank(store: &Store, mut options: CreateOptions) -> Result<u8> {
     super::protect::protect_binary()?;
-    // Relative paths are the caller's. To load the config is to enter the bundle.
-    options.make_absolute()?;
-    options.bundle = fd::absolute(&options.bundle)?;
+    options.enter_bundle()?;
     let request = StartRequest::settle(options)?;
     let mut loaded = match &request.image_file {
         None => step::load_read(&request, BundleConfig::read(&request)?)?,
@@ -75,7 +73,7 @@ fn container_key(run: &Run, request: &StartRequest, loaded: &mut Loaded) -> Resu
         let told = env.filter(|variable| PREFIXES.iter().any(|prefix| variable.starts_with(prefix)));
         told.for_each(|variable| variable.hash(&mut all));
     }
-    let Root { path, found } = match &request.image_file {
+    let Root { path, found, .. } = match &request.image_file {
         Some(file) => Root::at(file.clone())?,
         None => Root::of(spec, &loaded.bundle)?,
     };

@@ -7,7 +7,7 @@ use rt_sys::ns::Namespace;
 use rt_sys::rootfs::{Image, Rootfs};
 use rt_sys::{bail, fd};
 use rustix::fd::BorrowedFd;
-use rustix::fs::{self, Mode, OFlags};
+use rustix::fs::{self, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, UnmountFlags};
 use std::path::{Path, PathBuf};
@@ -31,15 +31,33 @@ pub(super) fn attach<'a>(plan: &Plan, state: BorrowedFd<'a>) -> Result<Rootfs<'a
     // mounts below the image later, such as an automounted home, is seen inside.
     let follow = if plan.foreign { Follow::Not } else { Follow::Links };
     let tree = mount::clone_path(&plan.rootfs, Recursive::Yes, follow).context(context)?;
-    if plan.foreign && !fs::FileType::from_raw_mode(fd::stat(&tree)?.st_mode).is_dir() {
+    let stat = fd::stat(&tree)?;
+    if plan.foreign && !fs::FileType::from_raw_mode(stat.st_mode).is_dir() {
         bail!("rootfs {}: not a directory", plan.rootfs.display());
     }
+    require_found(plan, &stat)?;
     // No device node of the image itself may work, since no device cgroup stands before the host's disks. The devices
     // of the config are on mounts of their own.
     mount::set_attr(&tree, Recursive::No, Attr::setting(mount::ATTR_NODEV)).context(context)?;
     mount::attach_to(&tree, &plan.rootfs).context(context)?;
     let image = Image { path: &plan.rootfs, readonly: plan.readonly_root };
     Ok(Rootfs::new(tree, image, Some(state)))
+}
+
+/// Fails where the path of the root leads to another directory than the way from the bundle did: who can rename in a directory
+/// above exchanges it meanwhile. `stat` is that of what was mounted.
+fn require_found(plan: &Plan, stat: &Stat) -> Result<()> {
+    let Some(found) = &plan.root_found else { return Ok(()) };
+    let mounted = (stat.st_dev, stat.st_ino);
+    if mounted == found.id {
+        return Ok(());
+    }
+    // An automount point was another directory, until it was entered.
+    let now = fs::stat(found.way.join(".")).context(|| format!("rootfs {}", plan.rootfs.display()))?;
+    if mounted == (now.st_dev, now.st_ino) {
+        return Ok(());
+    }
+    bail!("rootfs {}: somebody has put another directory in its place", plan.rootfs.display())
 }
 
 /// True where mounts made in the container are to reach the host: only root may ask for that.

@@ -10,12 +10,13 @@ use super::lifecycle::{self, Deletion};
 use super::members::{self, Members};
 use super::plan::{BundleConfig, Loaded, ProcessPlan};
 use super::request::StartRequest;
-use super::{CreateOptions, ExecOptions, ImageMounts, PersistentRequest, hooks, init};
+use super::{Checkpoint, CreateOptions, ExecOptions, ImageMounts, PersistentRequest, hooks, init};
 use crate::store::{
     ContainerDir, JoinTarget, LivingMember, Lock, Member, ProcessIdentity, Record, Role, Store, remove_layer,
 };
 use oci_spec::runtime::LinuxNamespaceType;
 use rt_launch::job_environment::JobEnvironment;
+use rt_launch::request::{STEP_TASKS, StepContainer};
 use rt_launch::slurm::TaskName;
 use rt_launch::task::TaskId;
 use rt_spec::rootless::UserMap;
@@ -38,9 +39,7 @@ const TRIES: u32 = 10;
 /// place.
 pub(crate) fn run_task(store: &Store, mut options: CreateOptions) -> Result<u8> {
     super::protect::protect_binary()?;
-    // Relative paths are the caller's. Joining enters the bundle before it is known whether this task joins at all.
-    options.make_absolute()?;
-    options.bundle = rt_sys::fd::absolute(&options.bundle)?;
+    options.enter_bundle()?;
     let read = match options.task {
         Some(ref task) if !task.has_own_environment => Some(BundleConfig::read(&options)?),
         _ => None,
@@ -50,6 +49,9 @@ pub(crate) fn run_task(store: &Store, mut options: CreateOptions) -> Result<u8> 
         task.job = JobEnvironment::of_config(&read.config.spec, &read.bundle);
         // Not before: until then nobody knows what of this process's environment an image has set.
         rt_launch::slurm::read_own_environment(task);
+    }
+    if let Some(checkpoint) = checkpoint_of_job(&options)? {
+        options.keep(checkpoint);
     }
     let request = StartRequest::settle(options)?;
     let loaded = read.map(|read| load_read(&request, read)).transpose()?;
@@ -64,6 +66,14 @@ pub(crate) fn run_task(store: &Store, mut options: CreateOptions) -> Result<u8> 
         None => Ok(()),
     };
     share(store, request, &container, number, loaded, note_place)
+}
+
+/// The checkpoints that the environment of a job has asked for, of a task whose config Slurm has written.
+fn checkpoint_of_job(options: &CreateOptions) -> Result<Option<Box<dyn Checkpoint>>> {
+    let (Some(open), Some(task)) = (options.opens_checkpoints, &options.task) else { return Ok(None) };
+    let (Some(id), Some(asked)) = (&task.id, StepContainer::of_job(&task.job)?) else { return Ok(None) };
+    let Some(dir) = asked.checkpoints(id, task.job.get(STEP_TASKS))? else { return Ok(None) };
+    open(&dir, id, &|name| task.job.setting(name)).map(Some)
 }
 
 /// Makes or joins `container`, or runs in one of its own where that is of another image or cannot be joined. `number` is what

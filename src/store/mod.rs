@@ -43,6 +43,9 @@ const IN_PLACE: &str = ".in-place";
 /// A directory to mount images on.
 const MOUNTED: &str = ".mounted";
 
+/// The directory for images of programs that are cloned.
+const CLONES: &str = ".clones";
+
 /// Where sites let Slurm keep state (integration/slurm): a directory per user.
 const JOBS: &str = "/run/rt-slurm";
 
@@ -672,6 +675,7 @@ pub(crate) fn check_id(id: &str) -> Result<()> {
         || id == ".."
         || id == IN_PLACE
         || id == MOUNTED
+        || id == CLONES
         || id == rootfs::IMAGES
         || !id.chars().all(good)
     {

@@ -3,6 +3,7 @@
 //! Each is a directory of `rt-writable-UID` in a directory for temporary files, and locked for as long as its runtime lives, which
 //! removes it. What a runtime that was killed has left, the next one removes.
 
+use super::CLONES;
 use super::persistent::{open_own, own_directory, remove_layer};
 use rt_image_store::word;
 use rt_sys::error::{Context, Error, Result};
@@ -34,22 +35,21 @@ pub(crate) struct Scratch {
 impl Scratch {
     /// Makes the layer of container `id`.
     pub(crate) fn make(id: &str) -> Result<Scratch> {
-        Self::make_in(&place()?, "rt-writable", id)
+        Self::make_in(own_directory(&place()?, "rt-writable")?, id)
     }
 
-    /// Makes a directory in memory for something else of container `id`. `place` is a tmpfs.
-    pub(crate) fn in_memory(place: &Path, id: &str) -> Result<Scratch> {
-        let in_memory = is_in_memory(
-            fs::open(place, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).context(|| place.display())?,
-        )?;
-        if !in_memory {
-            return Err(err!("{}: no file system in memory", place.display()));
+    /// Makes a directory for what becomes clones of container `id`, in the state directory `store`: no container sees that, whose
+    /// program could change it meanwhile.
+    pub(crate) fn for_clones(store: &Path, id: &str) -> Result<Scratch> {
+        let own = store.join(CLONES);
+        match fs::mkdir(&own, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(e) => return Err(e).context(|| format!("make {}", own.display())),
         }
-        Self::make_in(place, "rt-fork", id)
+        Self::make_in(own, id)
     }
 
-    fn make_in(place: &Path, kind: &str, id: &str) -> Result<Scratch> {
-        let own = own_directory(place, kind)?;
+    fn make_in(own: PathBuf, id: &str) -> Result<Scratch> {
         let context = || own.display().to_string();
         let names = open_own(&own)?;
         // Nobody takes a layer that is not locked yet for one that is left over.

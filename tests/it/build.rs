@@ -576,7 +576,6 @@ fn what_is_not_there_is_refused(ctx: &Ctx) {
         ("RUN --device=a say x", "--device=a is not supported"),
         ("RUN --mount=type=cache,target=/c,uid=7 say x", "uid=7 is not supported"),
         ("RUN --mount=type=bind,target=/ say x", "cannot be /"),
-        ("COPY --parents base /x", "--parents is not supported"),
         ("ADD ftp://example.org/x /x", "use http or https, or git"),
         ("ADD file:///etc/x.git /x", "use http or https, or git"),
         ("ADD https://a/x https://a/y /x", "must be a directory and end in /"),

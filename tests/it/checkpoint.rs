@@ -13,7 +13,7 @@ tests! {
     BOTH {
         without_criu, what_one_id_cannot_have, states_that_have_no_image, images_that_are_none, images_of_others,
         images_of_other_machines, run_says_it_at_the_start, an_image_replaces_images_alone, places_of_others,
-        loaders_of_others, gpus_are_given_back, gpus_without_cuda_checkpoint, gpus_that_cannot_be_kept,
+        loaders_of_others, images_that_are_damaged, gpus_are_given_back, gpus_without_cuda_checkpoint, gpus_that_cannot_be_kept,
         gpus_of_a_killed_checkpoint, gpus_that_are_not_here, forks_that_fail,
     }
     ROOT { mounts_below_an_old_draft_stay }
@@ -147,6 +147,27 @@ fn images_that_are_none(ctx: &Ctx) {
     }
     // A whole one gets as far as criu.
     restore(ctx, &image(ctx, "whole", |_| {})).fails(&["no-criu", "no such program"]);
+}
+
+/// criu would wait for ever for memory that is missing.
+fn images_that_are_damaged(ctx: &Ctx) {
+    let (container, dir) = (started(ctx), ctx.path("image"));
+    checkpoint(ctx, &dir, &container.id).ok();
+    let pages = dir.join("pages-1.img");
+    let whole = fs::read(&pages).unwrap();
+    assert!(!whole.is_empty());
+    fs::write(&pages, &whole[1..]).unwrap();
+    let was = format!("pages-1.img has {} bytes, and had {}", whole.len() - 1, whole.len());
+    restore(ctx, &dir).fails(&["image is damaged", &was]);
+    let mut other = whole.clone();
+    other[0] ^= 1;
+    fs::write(&pages, &other).unwrap();
+    restore(ctx, &dir).fails(&["image is damaged", "pages-1.img has another content"]);
+    // A whole one gets as far as criu.
+    fs::write(&pages, &whole).unwrap();
+    restore(ctx, &dir).fails(&["no-criu", "no such program"]);
+    fs::remove_file(&pages).unwrap();
+    restore(ctx, &dir).fails(&["image is damaged", "pages-1.img is missing"]);
 }
 
 fn images_of_others(ctx: &Ctx) {

@@ -9,7 +9,7 @@ use serde_json::json;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 tests! {
     ALL { an_image_is_run_by_its_name, a_name_in_the_store_needs_no_rt_pull, an_image_in_use_stays }
@@ -17,7 +17,7 @@ tests! {
         operands_that_are_no_bundle, flags_for_images, rt_pull_that_is_missing, ctrl_c_ends_both, stores_of_others,
         starts_leave_one_mark, stores_that_are_read_only, words_of_somebody_else, words_of_somebody_else_are_not_read,
         programs_of_somebody_else_beside_rt,
-        names_in_the_configured_registry,
+        names_in_the_configured_registry, directories_above_are_exchanged,
     }
     USER {
         stores_of_each_user, stores_behind_links_of_others, bundles_of_a_team, marks_of_somebody_else, a_mark_below_a_mount_of_somebodys, words_with_an_acl,
@@ -512,6 +512,35 @@ fn words_with_an_acl(ctx: &Ctx) {
         rustix::fs::removexattr(path, ACL).unwrap();
     }
     assert_eq!(run().ok().line(0), json!("it runs"));
+}
+
+/// Who can rename in a directory above the bundle puts another one in its place, here by a hook. Config and root are of one
+/// bundle, or nothing starts.
+fn directories_above_are_exchanged(ctx: &Ctx) {
+    for name in ["own", "others"] {
+        let bundle = ctx.bundle().without_namespace("pid").ops(&["cat /mark"]);
+        bundle.file("mark", name);
+        bundle.write();
+        fs::rename(&bundle.dir, ctx.mkdir(name).join("bundle")).unwrap();
+    }
+    let (own, others, aside) = (ctx.path("own"), ctx.path("others"), ctx.path("aside"));
+    let exchange = format!(
+        "/bin/mv {own} {aside} && /bin/mv {others} {own} && /bin/cat",
+        own = own.display(),
+        aside = aside.display(),
+        others = others.display()
+    );
+    let hook =
+        definition(Path::new("/bin/sh"), &["-c", &exchange], json!({ "always": true }), &["precreate"]);
+    let hooks = definitions(ctx, "exchange.json", &hook).display().to_string();
+    let run = |flags: &[&str]| ctx.rt(["run"]).args(flags).arg("bundle").cwd(&own);
+    assert_eq!(run(&[]).ok().line(0), json!("own"));
+    for flags in [&[][..], &["--share", "mine"]] {
+        run(&[&["--hooks-dir", &hooks], flags].concat())
+            .fails(&["own/bundle/rootfs", "somebody has put another directory in its place"]);
+        fs::rename(&own, &others).unwrap();
+        fs::rename(&aside, &own).unwrap();
+    }
 }
 
 /// The store of the caller's data directory is not where another user's link leads.

@@ -9,6 +9,7 @@
 mod build;
 mod build_cache;
 mod build_contexts;
+mod build_copies;
 mod build_stages;
 mod build_times;
 mod caller;
@@ -104,6 +105,7 @@ fn tests() -> Vec<runner::Test> {
         build::tests(),
         build_cache::tests(),
         build_contexts::tests(),
+        build_copies::tests(),
         build_stages::tests(),
         build_times::tests(),
         caller::tests(),

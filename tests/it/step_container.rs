@@ -22,7 +22,7 @@ tests! {
         asked_for_a_bundle, entrypoint_runs_once, a_name_outlives_the_step, names_and_their_modes, a_step_is_a_name, names_of_jobs_and_of_all,
         a_name_is_of_one_image, a_layer_that_is_gone, written_to_disk, written_to_memory, a_layer_that_is_still_used, no_place_to_save, remapped_under_pmix,
         named_and_killed, namespaces_of_a_name, layers_of_somebody_else, wrong_values_name_their_variable, state_beside_that_of_others,
-        copies_of_an_image_file, what_hooks_confine_holds_for_all,
+        copies_of_an_image_file, what_hooks_confine_holds_for_all, checkpoints_of_one_task,
     }
     NESTED { tasks_share_a_container, who_may_write }
     ALL { images_by_name, saved_at_the_end, saved_by_the_last_task, saving_writes_through_no_link, links_in_the_place_of_a_layer, the_place_to_save_is_no_link }
@@ -499,6 +499,15 @@ fn prepare_checks_everything(ctx: &Ctx) {
 }
 
 /// sbcast(1) is a stand-in, which copies a file to where it is told.
+/// integration/checkpoint/slurm has what comes of it where there is a criu.
+fn checkpoints_of_one_task(ctx: &Ctx) {
+    let asked = || Step::new(ctx).with("RT_CONTAINER_CHECKPOINT", "./ck.%j").with("RT_CRIU", "/no-criu");
+    let task = |step: Step<'_>, texts: &[&str]| drop(step.command(0, &["ready"]).fails(texts));
+    task(asked(), &["/no-criu", "no such program"]);
+    task(asked().with("SLURM_STEP_NUM_TASKS", "2"), &["RT_CONTAINER_CHECKPOINT: the step has 2 tasks"]);
+    task(asked().with("RT_CONTAINER_NAME", "x"), &["RT_CONTAINER_CHECKPOINT and RT_CONTAINER_NAME exclude"]);
+}
+
 fn copies_of_an_image_file(ctx: &Ctx) {
     let bin = ctx.mkdir("bin");
     let log = ctx.file("log", "");

@@ -53,7 +53,8 @@ impl Ignore {
     }
 }
 
-fn parents(path: &str) -> impl Iterator<Item = &str> {
+/// The directories that a path is in, from the root on down.
+pub(crate) fn parents(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').map(|(at, _)| &path[..at])
 }
 

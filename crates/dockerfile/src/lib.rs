@@ -1,7 +1,8 @@
 //! The language of Dockerfiles, as BuildKit reads it: what a file says, without building anything.
 //!
 //! [`Dockerfile::parse`] reads a file. Variables are expanded by whoever builds ([`words::expand`]), instruction by instruction, for
-//! their values come from the ones before. [`ignore`] has the rules of .dockerignore, and [`glob`] those of names in COPY.
+//! their values come from the ones before. [`ignore`] has the rules of .dockerignore, and [`glob`] and
+//! [`include`] those of names in COPY.
 //!
 //! Every input may be hostile: nothing recurses without a bound, and no input takes longer than its length allows.
 //!
@@ -18,6 +19,7 @@
 
 pub mod glob;
 pub mod ignore;
+pub mod include;
 mod lines;
 mod mount;
 pub mod words;
@@ -452,6 +454,9 @@ pub fn fuzz(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     if let Ok(ignore) = ignore::Ignore::new(&text) {
         let _ = ignore.excludes("a/b/c.txt");
+    }
+    if let Ok(include) = include::Include::new(&ignore::clean(&text)) {
+        let _ = include.takes("a/b/c.txt") || include.leads_through("a/b");
     }
 }
 

@@ -43,6 +43,15 @@ pub fn record(file: BorrowedFd, owner: Owner) -> Result<()> {
     Ok(())
 }
 
+/// Records that an open file or directory, which may have a record of another owner, belongs to `owner`.
+///
+/// # Errors
+/// As of [`record`].
+pub fn replace(file: BorrowedFd, owner: Owner) -> Result<()> {
+    disk::remove_xattr(file, OWNER_RECORD.as_bytes())?;
+    record(file, owner)
+}
+
 /// Records that an open file or directory, which has no record, belongs to `owner`; with `device`, that the empty file stands for
 /// that device. False where its file system keeps no attributes of users.
 pub fn record_if_kept(file: BorrowedFd, owner: Owner, device: Option<Device>) -> Result<bool> {

@@ -416,7 +416,7 @@ Dockerfile reference; rt names the line of what it does not do. The image is kep
 rt run NAME runs it and rt push NAME sends it, and the digest of its manifest is printed.
 
 A build needs neither root nor subordinate ids. RUN is a container of rt with the network of the host, whose user has one id:
-what needs others (chown, setuid, device nodes) is answered with success, and everything in the image belongs to root.
+owners and devices that root sets are kept, as --root-emulation says, and what else needs other ids is answered with success.
 
 What an instruction makes is kept as a layer in RT_BUILD_DIR, and found again while nothing changes that it depends on.
 Layers that were not used for 30 days go by themselves, and rt prune --all removes them. The directory must be on a local

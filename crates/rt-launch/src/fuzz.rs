@@ -156,6 +156,7 @@ fn written(asked: &StepContainer) -> Vec<(&'static str, String)> {
     let mut all = Vec::new();
     all.extend(asked.workdir.as_deref().map(|path| ("WORKDIR", text(path))));
     all.extend(asked.save.as_deref().map(|path| ("SAVE", text(path))));
+    all.extend(asked.checkpoint.as_deref().map(|path| ("CHECKPOINT", text(path))));
     if let Some(Image::Path(path)) = &asked.image {
         all.push(("IMAGE", text(path)));
     }

@@ -2,6 +2,7 @@
 //! the options of pyxis are.
 
 use crate::job_environment::JobEnvironment;
+use crate::task::TaskId;
 use oci_spec::runtime::{LinuxNamespaceType, Mount};
 use rt_spec::asked_mounts;
 use rt_spec::environment::REQUEST_PREFIX as PREFIX;
@@ -16,6 +17,12 @@ const TMPFS: &str = "/tmp";
 
 /// The variable that names the image.
 pub const IMAGE: &str = "RT_CONTAINER_IMAGE";
+
+/// The variable in which Slurm says how many tasks a step has on all nodes.
+pub const STEP_TASKS: &str = "SLURM_STEP_NUM_TASKS";
+
+/// What the step of a batch script is called.
+pub const BATCH: &str = "batch";
 
 /// The variable with the program's name, where something else stands in its place.
 pub const ARGV0: &str = "RT_CONTAINER_ARGV0";
@@ -55,6 +62,8 @@ pub struct StepContainer {
     pub ask_registry: bool,
     /// An image that is a file is started from a copy on the node.
     pub broadcast: bool,
+    /// Where the program's checkpoints are, absolute; `%j` is the job's number.
+    pub checkpoint: Option<PathBuf>,
     /// The program's name.
     pub program: Option<String>,
     /// The step's number.
@@ -130,6 +139,7 @@ impl StepContainer {
             writable: switch("RT_CONTAINER_WRITABLE")?,
             ask_registry: switch("RT_CONTAINER_CACHE")? == Some(false),
             broadcast: switch("RT_CONTAINER_BROADCAST")? == Some(true),
+            checkpoint: get("RT_CONTAINER_CHECKPOINT").map(|dir| clean(&base.join(dir)).into_owned()),
             program: get("RT_CONTAINER_ARGV0"),
             step: get("RT_CONTAINER_STEPID").and_then(|number| number.parse().ok()),
             tasks: get("RT_CONTAINER_TASKS").and_then(|number| number.parse().ok()),
@@ -178,6 +188,33 @@ impl StepContainer {
         }
         let here = job.get("SLURM_SUBMIT_DIR").unwrap_or("/");
         Self::read(&|name| job.get(name).map(str::to_owned), Path::new(here)).map(Some)
+    }
+
+    /// Where the checkpoints of the step `id` are, of which `ranks` says how many tasks it has on all nodes: those of a batch
+    /// script are in the directory that is named, and those of a step that srun starts in one with its number there.
+    ///
+    /// # Errors
+    /// What the step asks for, or several tasks, cannot be kept.
+    pub fn checkpoints(&self, id: &TaskId, ranks: Option<&str>) -> Result<Option<PathBuf>> {
+        let Some(dir) = &self.checkpoint else { return Ok(None) };
+        let what = "RT_CONTAINER_CHECKPOINT";
+        let others = [
+            ("RT_CONTAINER_NAME", self.name.is_some()),
+            ("RT_CONTAINER_SAVE", self.save.is_some()),
+            ("RT_CONTAINER_ENTRYPOINT", self.entrypoint),
+        ];
+        if let Some((other, _)) = others.iter().find(|(_, asked)| *asked) {
+            bail!("{what} and {other} exclude each other");
+        }
+        let dir = PathBuf::from(dir.to_string_lossy().replace("%j", &id.step.job));
+        if id.step.step == BATCH {
+            return Ok(Some(dir));
+        }
+        match ranks {
+            Some("1") | None => Ok(Some(dir.join(&id.step.step))),
+            Some(ranks) => Err(err!("{what}: the step has {ranks} tasks")
+                .hint("criu keeps none that talk to others: one task, or the batch script itself")),
+        }
     }
 
     /// TmpFS of the node, a directory that each has for itself (slurm.conf(5)); Slurm's default where it is not known.
@@ -451,6 +488,24 @@ mod tests {
         }
         let asked = read(&[("IMAGE", "./x"), ("SUBMIT_DIR", "/home/jo")]).unwrap();
         assert_eq!(asked.image, Some(path("/home/jo/x")));
+    }
+
+    #[test]
+    fn checkpoints_are_of_one_task() {
+        let of = |variables: &[(&str, &str)], id: &str, ranks: Option<&str>| {
+            let dir = read(variables).unwrap().checkpoints(&TaskId::parse(id).unwrap(), ranks);
+            dir.map(|dir| dir.map(|dir| dir.display().to_string())).map_err(|e| e.to_string())
+        };
+        let (batch, step) = ("n.42.4294967291.0", "n.42.3.0");
+        let asked = [("CHECKPOINT", "./ck.%j")];
+        assert_eq!(of(&[("IMAGE", "x")], batch, None), Ok(None));
+        assert_eq!(of(&asked, batch, Some("4")), Ok(Some("/work/dir/ck.42".to_owned())));
+        assert_eq!(of(&asked, step, Some("1")), Ok(Some("/work/dir/ck.42/3".to_owned())));
+        assert!(of(&asked, step, Some("4")).unwrap_err().contains("the step has 4 tasks"));
+        for other in [("NAME", "x"), ("SAVE", "x.sqsh"), ("ENTRYPOINT", "1")] {
+            let error = of(&[asked[0], other], batch, None).unwrap_err();
+            assert!(error.contains("exclude each other"), "{error}");
+        }
     }
 
     fn shown(mount: &Mount) -> String {

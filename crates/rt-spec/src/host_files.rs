@@ -51,8 +51,8 @@ pub fn line(path: &Path, content: &[u8]) -> Vec<u8> {
     [head.as_bytes(), path.as_os_str().as_bytes(), b"\n"].concat()
 }
 
-/// FNV-1a. It tells an accident from a change; nothing is protected by it.
-fn hash(content: &[u8]) -> u64 {
+/// FNV-1a, 64 bits. It tells an accident from a change; nothing is protected by it.
+pub fn hash(content: &[u8]) -> u64 {
     content
         .iter()
         .fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))

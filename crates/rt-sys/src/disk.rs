@@ -364,6 +364,14 @@ pub fn set_xattr(file: BorrowedFd, name: &[u8], value: &[u8]) -> Result<bool> {
     }
 }
 
+/// Removes an extended attribute; one that is not there is fine.
+pub fn remove_xattr(file: BorrowedFd, name: &[u8]) -> Result<()> {
+    match fs::fremovexattr(file, String::from_utf8_lossy(name).as_ref()) {
+        Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+        Err(e) => Err(e).context(|| format!("remove the attribute {} of {}", show(name), fd::shown(file))),
+    }
+}
+
 /// True where an open file has an extended attribute of that name.
 pub fn has_xattr(file: BorrowedFd, name: &[u8]) -> Result<bool> {
     // With no room for the value, fgetxattr(2) says how long it is.

@@ -67,7 +67,7 @@ pub(super) fn open(context: &Context, fetcher: &Fetcher) -> Result<Opened> {
             let dir = disk::open_root(fetcher.session)?;
             let file = disk::create_file(dir.as_fd(), STDIN, 0o600)?;
             std::io::copy(&mut std::io::stdin().lock(), &mut disk::Named(&file)).context(|| "read stdin")?;
-            let found = Found { path: String::from_utf8_lossy(STDIN).into_owned(), is_dir: false };
+            let found = Found::whole(String::from_utf8_lossy(STDIN).into_owned(), false);
             unpacked(&Local::plain(dir, "standard input".to_owned()), &found, fetcher, "standard input")
         }
         Context::Url(url) => {

@@ -12,7 +12,8 @@ use std::path::Path;
 
 use dockerfile::glob::{self, Pattern, Rules};
 use dockerfile::ignore::{Ignore, clean};
-use rustix::fs::OFlags;
+use dockerfile::include::Include;
+use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
 use oci_content::digest::{Digest, Hasher};
@@ -23,7 +24,7 @@ use oci_layer::{decode, merge};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::owner::{Device, OWNER_RECORD};
 use rt_sys::rootfs::open_in;
-use rt_sys::{bail, disk, err, fd};
+use rt_sys::{bail, disk, err, fd, tree};
 
 /// Where sources are.
 pub(super) struct Origin<'a> {
@@ -46,11 +47,30 @@ pub(super) struct Found {
     pub path: String,
     /// It is a directory.
     pub is_dir: bool,
+    /// What of the directory is copied, by its path there; all of it where none is said.
+    pub only: Option<Include>,
+}
+
+impl Found {
+    /// A file, or a directory with all that is in it.
+    pub(super) fn whole(path: String, is_dir: bool) -> Found {
+        Found { path, is_dir, only: None }
+    }
 }
 
 impl Origin<'_> {
-    fn excludes(&self, path: &str) -> bool {
-        self.ignore.excludes(path)
+    /// True where the entry `relative` of a source is left out.
+    fn leaves_out(&self, found: &Found, relative: &str) -> bool {
+        self.ignore.excludes(&join(&found.path, relative))
+            || self.exclude.excludes(relative)
+            || found.only.as_ref().is_some_and(|only| !only.takes(relative))
+    }
+
+    /// True where something below a directory of a source, which is left out itself, may be in.
+    fn may_take_below(&self, found: &Found, relative: &str) -> bool {
+        let excluded = self.ignore.excludes(&join(&found.path, relative)) || self.exclude.excludes(relative);
+        (!excluded || !self.excludes_all_below())
+            && found.only.as_ref().is_none_or(|only| only.takes(relative) || only.leads_through(relative))
     }
 
     /// True where nothing below an excluded directory can be in.
@@ -67,27 +87,67 @@ impl Origin<'_> {
     }
 
     /// What a source stands for. A pattern may stand for nothing, and a name may not.
-    pub(super) fn find(&self, source: &str) -> Result<Vec<Found>> {
-        let mut found = self.find_all(source)?;
+    pub(super) fn find(&self, source: &str, interrupt: &Interrupt) -> Result<Vec<Found>> {
+        let mut found = self.find_all(source, interrupt)?;
         let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
         found.retain(|found| found.is_dir || !self.exclude.excludes(&name(&found.path)));
         Ok(found)
     }
 
-    fn find_all(&self, source: &str) -> Result<Vec<Found>> {
+    /// What a source of COPY --parents stands for: the part of it behind `/./` below each directory that the part before it
+    /// stands for, or all of it below the root.
+    pub(super) fn find_with_parents(&self, source: &str, interrupt: &Interrupt) -> Result<Vec<Found>> {
+        let (pivot, below) = source.split_once("/./").unwrap_or(("", source));
+        let below = clean(below);
+        let only = match below.is_empty() {
+            true => None,
+            false => Some(Include::new(&below).map_err(Error::new)?),
+        };
+        let mut all = Vec::new();
+        for found in self.find_all(pivot, interrupt)? {
+            if !found.is_dir {
+                bail!("{:?}: no directory in {}", found.path, self.shown);
+            }
+            let found = Found { only: only.clone(), ..found };
+            if found.only.is_none() || self.has_any(&found, interrupt)? {
+                all.push(found);
+            }
+        }
+        if all.is_empty() && !glob::is_pattern(source) {
+            bail!("{source:?}: not found in {}", self.shown);
+        }
+        Ok(all)
+    }
+
+    /// True where anything of a source is in.
+    fn has_any(&self, found: &Found, interrupt: &Interrupt) -> Result<bool> {
+        let mut any = false;
+        self.walk(found, interrupt, &mut |_| {
+            any = true;
+            Ok(())
+        })?;
+        Ok(any)
+    }
+
+    /// True where .dockerignore leaves `found` in, or something of it.
+    fn is_in(&self, found: &Found, interrupt: &Interrupt) -> Result<bool> {
+        match found.path.is_empty() || !self.ignore.excludes(&found.path) {
+            true => Ok(true),
+            false => Ok(found.is_dir && !self.excludes_all_below() && self.has_any(found, interrupt)?),
+        }
+    }
+
+    fn find_all(&self, source: &str, interrupt: &Interrupt) -> Result<Vec<Found>> {
         let path = clean(source);
         if !glob::is_pattern(&path) {
-            let found = self.open(&path, OFlags::PATH)?;
-            let out = found.is_some() && !path.is_empty() && self.excludes(&path);
-            return match found {
-                Some(fd) if !out || is_dir(&fd)? && !self.excludes_all_below() => {
-                    Ok(vec![Found { is_dir: is_dir(&fd)?, path }])
-                }
-                Some(_) => {
-                    Err(err!("{source:?}: left out of {}", self.shown).hint(".dockerignore excludes it"))
-                }
-                None => bail!("{source:?}: not found in {}", self.shown),
+            let Some(fd) = self.open(&path, OFlags::PATH)? else {
+                bail!("{source:?}: not found in {}", self.shown)
             };
+            let found = Found::whole(path, is_dir(&fd)?);
+            if !self.is_in(&found, interrupt)? {
+                return Err(err!("{source:?}: left out of {}", self.shown).hint(".dockerignore excludes it"));
+            }
+            return Ok(vec![found]);
         }
         let mut paths = vec![String::new()];
         for part in path.split('/') {
@@ -106,15 +166,16 @@ impl Origin<'_> {
         let mut found = Vec::new();
         for path in paths {
             let Some(fd) = self.open(&path, OFlags::PATH)? else { continue };
-            let is_dir = is_dir(&fd)?;
-            if !self.excludes(&path) || is_dir && !self.excludes_all_below() {
-                found.push(Found { path, is_dir });
+            let one = Found::whole(path, is_dir(&fd)?);
+            if self.is_in(&one, interrupt)? {
+                found.push(one);
             }
         }
         Ok(found)
     }
 
-    /// Goes through what `found` is: each directory before what is in it, names in their order.
+    /// Goes through what `found` is: each directory before what is in it, names in their order. A directory that is left out
+    /// comes only where something in it does.
     fn walk(
         &self,
         found: &Found,
@@ -131,22 +192,18 @@ impl Origin<'_> {
                 let fd = rustix::fs::open(fd::link(&any), READ, rustix::fs::Mode::empty())?;
                 Ok(File::from(fd))
             };
-            let mut item = Item::of(
-                any.try_clone().context(|| "duplicate a descriptor")?,
-                String::new(),
-                0,
-                reopen,
-                false,
-            )
-            .and_then(|item| item.ok_or_else(|| err!("a socket, which is not copied")))
-            .context(|| shown(&found.path))?;
+            let any = any.try_clone().context(|| "duplicate a descriptor")?;
+            let mut item = Item::of(any, String::new(), reopen)
+                .and_then(|item| item.ok_or_else(|| err!("a socket, which is not copied")))
+                .context(|| shown(&found.path))?;
             if !self.keeps_owners {
                 item.forget_owner();
             }
             return visit(&mut item).context(|| shown(&found.path));
         }
-        let mut stack = vec![(top, String::new(), sorted(self, &found.path)?)];
-        while let Some((dir, inner, names)) = stack.last_mut() {
+        let names = sorted(self, &found.path)?;
+        let mut stack = vec![Level { dir: top, inner: String::new(), names, left_out: None }];
+        while let Some(Level { dir, inner, names, .. }) = stack.last_mut() {
             interrupt.check()?;
             let Some(name) = names.pop() else {
                 stack.pop();
@@ -157,38 +214,44 @@ impl Origin<'_> {
             };
             let relative = join(inner, &text);
             let whole = join(&found.path, &relative);
-            let out = self.excludes(&whole) || self.exclude.excludes(&relative);
-            if out && self.excludes_all_below() {
+            let out = self.leaves_out(found, &relative);
+            if out && !self.may_take_below(found, &relative) {
                 continue;
             }
             let step = || -> Result<Option<Item>> {
                 let any = disk::open_any(dir.as_fd(), &name)?;
-                Item::of(
-                    any,
-                    relative.clone(),
-                    stack_depth(&relative),
-                    || disk::open_file(dir.as_fd(), &name),
-                    out,
-                )
+                if out && !disk::metadata(&any)?.is_dir() {
+                    return Ok(None);
+                }
+                Item::of(any, relative.clone(), || disk::open_file(dir.as_fd(), &name))
             };
             let Some(mut item) = step().context(|| shown(&whole))? else { continue };
             let is_dir = item.metadata.is_dir();
-            if out && !is_dir {
-                continue;
-            }
             match self.keeps_owners {
                 true if is_dir => item.take_owner(dir.as_fd(), &name).context(|| shown(&whole))?,
                 true => {}
                 false => item.forget_owner(),
             }
-            visit(&mut item).context(|| shown(&whole))?;
-            if is_dir {
+            let next = match is_dir {
+                true => Some(disk::open_dir(dir.as_fd(), &name).context(|| shown(&whole))?),
+                false => None,
+            };
+            item.on_the_way = out;
+            let left_out = if out {
+                Some(item)
+            } else {
+                for mut above in stack.iter_mut().filter_map(|level| level.left_out.take()) {
+                    visit(&mut above).context(|| shown(&join(&found.path, &above.relative)))?;
+                }
+                visit(&mut item).context(|| shown(&whole))?;
+                None
+            };
+            if let Some(dir) = next {
                 if whole.len() > merge::MAX_PATH {
                     bail!("{}: a path of more than {} bytes", self.shown, merge::MAX_PATH);
                 }
-                let next = disk::open_dir(dir.as_fd(), &name).context(|| shown(&whole))?;
-                let names = names_in(&next).context(|| shown(&whole))?;
-                stack.push((next, relative, names));
+                let names = names_in(&dir).context(|| shown(&whole))?;
+                stack.push(Level { dir, inner: relative, names, left_out });
             }
         }
         Ok(())
@@ -205,6 +268,17 @@ impl Origin<'_> {
     }
 }
 
+/// A directory in which a walk is.
+struct Level {
+    dir: OwnedFd,
+    /// Its path below the source.
+    inner: String,
+    /// What is left to be seen, the first name last.
+    names: Vec<Vec<u8>>,
+    /// It itself, where it is left out and nothing in it was in as yet.
+    left_out: Option<Item>,
+}
+
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NOCTTY).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
 fn sorted(origin: &Origin, path: &str) -> Result<Vec<Vec<u8>>> {
@@ -219,10 +293,6 @@ fn names_in(dir: &OwnedFd) -> Result<Vec<Vec<u8>>> {
     Ok(names)
 }
 
-fn stack_depth(relative: &str) -> usize {
-    relative.matches('/').count()
-}
-
 fn join(dir: &str, name: &str) -> String {
     match (dir.is_empty(), name.is_empty()) {
         (true, _) => name.to_owned(),
@@ -232,15 +302,13 @@ fn join(dir: &str, name: &str) -> String {
 }
 
 fn is_dir(fd: &OwnedFd) -> Result<bool> {
-    Ok(rustix::fs::FileType::from_raw_mode(fd::stat(fd)?.st_mode) == rustix::fs::FileType::Directory)
+    Ok(FileType::from_raw_mode(fd::stat(fd)?.st_mode) == FileType::Directory)
 }
 
 /// One entry of what is copied.
 struct Item {
     /// Its path below the source; empty for a source that is no directory.
     relative: String,
-    /// How many directories of the source it is in.
-    depth: usize,
     metadata: Metadata,
     /// A regular file, open.
     file: Option<File>,
@@ -248,18 +316,12 @@ struct Item {
     /// Of a directory only the record of its owner.
     xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     /// A directory that is there only for what is in it.
-    excluded: bool,
+    on_the_way: bool,
 }
 
 impl Item {
     /// Reads what there is of it; none for a socket, which belongs to a program.
-    fn of(
-        any: File,
-        relative: String,
-        depth: usize,
-        open: impl FnOnce() -> Result<File>,
-        excluded: bool,
-    ) -> Result<Option<Item>> {
+    fn of(any: File, relative: String, open: impl FnOnce() -> Result<File>) -> Result<Option<Item>> {
         let mut metadata = disk::metadata(&any)?;
         let kind = metadata.file_type();
         if kind.is_socket() {
@@ -285,7 +347,12 @@ impl Item {
             });
             file = Some(open);
         }
-        Ok(Some(Item { relative, depth, metadata, file, link, xattrs, excluded }))
+        Ok(Some(Item { relative, metadata, file, link, xattrs, on_the_way: false }))
+    }
+
+    /// How many directories of the source it is in.
+    fn depth(&self) -> usize {
+        self.relative.matches('/').count()
     }
 
     /// Takes the record of a directory's owner.
@@ -313,9 +380,6 @@ impl Item {
 
     /// Hashes it; its content goes to `out` as well.
     fn hash(&mut self, hasher: &mut Hasher, interrupt: &Interrupt, out: &mut dyn Write) -> Result<()> {
-        if self.excluded {
-            return Ok(());
-        }
         self.hash_head(hasher);
         let Some(file) = &mut self.file else { return Ok(()) };
         let mut buffer = vec![0; 128 << 10];
@@ -426,21 +490,17 @@ impl Destination<'_> {
         let mut hasher = Hasher::sha256();
         let into = self.is_directory(found.len())?;
         for found in found {
-            let mut trail: Vec<Option<Made>> = Vec::new();
+            let mut trail = Vec::new();
             if found.is_dir {
-                let dir = self.make_dirs(self.path)?;
-                trail.push(Some(Made { dir, mtime: None }));
+                trail.push(Made { dir: self.make_dirs(self.path)?, mtime: None });
             }
             origin.walk(found, interrupt, &mut |item| {
                 let (dir, name);
                 if found.is_dir {
-                    trail.truncate_made(item.depth + 1)?;
-                    if item.excluded {
-                        trail.push(None);
-                        return Ok(());
-                    }
+                    leave(&mut trail, item.depth() + 1)?;
                     name = item.relative.rsplit('/').next().unwrap_or_default().to_owned();
-                    dir = trail.deepest(&item.relative, self.parents())?;
+                    let deepest = trail.last().ok_or_else(|| err!("no directory"))?;
+                    dir = disk::open_dir_again(deepest.dir.as_fd())?;
                 } else if unpacks && self.unpack(item, &mut hasher, interrupt)? {
                     return Ok(());
                 } else {
@@ -451,12 +511,12 @@ impl Destination<'_> {
                 }
                 if item.metadata.is_dir() {
                     item.hash(&mut hasher, interrupt, &mut io::sink())?;
-                    trail.push(Some(self.directory(dir.as_fd(), &name, item)?));
+                    trail.push(self.directory(dir.as_fd(), &name, item)?);
                     return Ok(());
                 }
                 self.write(dir.as_fd(), &name, item, &mut hasher, interrupt)
             })?;
-            trail.truncate_made(0)?;
+            leave(&mut trail, 0)?;
             hasher.update(b"\0");
         }
         match hasher.finish() == *digest {
@@ -511,28 +571,32 @@ impl Destination<'_> {
         make_dirs(self.root, path, self.parents())
     }
 
-    /// Makes a directory, or takes the one that is there as it is.
+    /// Makes a directory, or gives the one that is there the mode of the source's; as BuildKit does, the owner and the time as
+    /// well, unless it is there only for what is in it.
     fn directory(&self, parent: BorrowedFd, name: &str, item: &Item) -> Result<Made> {
         let metadata = &item.metadata;
-        let mode = self.mode.unwrap_or(metadata.mode() & 0o7777);
-        match rustix::fs::mkdirat(parent, name, rustix::fs::Mode::RWXU) {
-            Ok(()) => {
-                let dir: OwnedFd = disk::reopen_dir(parent, name.as_bytes())?.into();
-                disk::set_mode(dir.as_fd(), mode)?;
-                item.set_attributes(dir.as_fd(), self.owner)?;
-                Ok(Made { dir, mtime: Some((metadata.mtime(), metadata.mtime_nsec() as u32)) })
+        let made = match rustix::fs::mkdirat(parent, name, rustix::fs::Mode::RWXU) {
+            Ok(()) => true,
+            Err(Errno::EXIST) => false,
+            Err(e) => {
+                return Err(e).context(|| format!("make directory {}", disk::at(parent, name.as_bytes())));
             }
-            Err(Errno::EXIST) => {
-                let dir = disk::reopen_dir(parent, name.as_bytes()).map_err(|e| match e.errno() {
-                    Some(libc::ENOTDIR | libc::ELOOP) => {
-                        err!("{}: no directory, and none replaces it", disk::at(parent, name.as_bytes()))
-                    }
-                    _ => e,
-                })?;
-                Ok(Made { dir: dir.into(), mtime: None })
+        };
+        let dir = disk::reopen_dir(parent, name.as_bytes()).map_err(|e| match e.errno() {
+            Some(libc::ENOTDIR | libc::ELOOP) if !made => {
+                err!("{}: no directory, and none replaces it", disk::at(parent, name.as_bytes()))
             }
-            Err(e) => Err(e).context(|| format!("make directory {}", disk::at(parent, name.as_bytes()))),
+            _ => e,
+        })?;
+        disk::set_mode(dir.as_fd(), self.mode.unwrap_or(metadata.mode() & 0o7777))?;
+        if !made && item.on_the_way {
+            return Ok(Made { dir: dir.into(), mtime: None });
         }
+        if !made {
+            disk::remove_xattr(dir.as_fd(), OWNER_RECORD.as_bytes())?;
+        }
+        item.set_attributes(dir.as_fd(), self.owner)?;
+        Ok(Made { dir: dir.into(), mtime: Some((metadata.mtime(), metadata.mtime_nsec() as u32)) })
     }
 
     fn write(
@@ -610,12 +674,14 @@ impl Destination<'_> {
             (&*file).rewind().context(|| "go back to the beginning")?;
             return Ok(false);
         };
-        self.make_dirs(self.path)?;
+        // As if the archive were unpacked in a root of its own: no link leads out of the destination.
+        let top = self.make_dirs(self.path)?;
+        let inside = Destination { root: top.as_fd(), path: "/", ..*self };
         let mut next = Some(first);
         while let Some(header) = next {
             interrupt.check()?;
             let path = String::from_utf8_lossy(&header.path).into_owned();
-            self.entry(&header, &mut reader).context(|| path)?;
+            inside.entry(&header, &mut reader).context(|| path)?;
             next = reader.next().context(|| "read the archive")?;
         }
         drop(reader);
@@ -665,7 +731,7 @@ impl Destination<'_> {
         let hidden = name.strip_prefix(".wh.");
         disk::unlink(dir.as_fd(), hidden.unwrap_or(name).as_bytes())?;
         if let Some(hidden) = hidden {
-            let kind = rustix::fs::FileType::CharacterDevice;
+            let kind = FileType::CharacterDevice;
             let made = rustix::fs::mknodat(&dir, hidden, kind, rustix::fs::Mode::empty(), 0);
             return made.context(|| "make a whiteout");
         }
@@ -689,16 +755,22 @@ impl Destination<'_> {
         };
         let path = within(&header.path)?;
         let owner = self.owner.unwrap_or_else(|| Owner::of_header(header.uid, header.gid));
-        if header.kind == EntryKind::Directory {
-            let dir = self.make_dirs(&path)?;
-            let dir = disk::reopen_self(dir.as_fd())?;
-            owner::record(dir.as_fd(), owner)?;
-            return disk::set_mode(dir.as_fd(), self.mode.unwrap_or(header.mode));
-        }
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", &path));
         let (dir, name) = (self.make_dirs(parent)?, name.as_bytes());
         let dir = dir.as_fd();
-        disk::unlink(dir, name)?;
+        let is_dir = header.kind == EntryKind::Directory;
+        match name.is_empty() {
+            // The destination itself, which nothing replaces.
+            true if !is_dir => return Ok(()),
+            true => {}
+            false => clear(dir, name, is_dir)?,
+        }
+        if is_dir {
+            let dir = self.make_dirs(&path)?;
+            let dir = disk::reopen_self(dir.as_fd())?;
+            owner::replace(dir.as_fd(), owner)?;
+            return disk::set_mode(dir.as_fd(), self.mode.unwrap_or(header.mode));
+        }
         let mode = self.mode.unwrap_or(header.mode);
         match header.kind {
             EntryKind::Symlink => disk::symlink(dir, name, &header.link)?,
@@ -746,36 +818,23 @@ struct Made {
     mtime: Option<(i64, u32)>,
 }
 
-/// The directories from the source on down, to which what is copied goes. One that .dockerignore leaves out is made only
-/// when something in it is not.
-trait Trail {
-    fn truncate_made(&mut self, length: usize) -> Result<()>;
-    fn deepest(&mut self, relative: &str, owner: Owner) -> Result<OwnedFd>;
+/// Leaves all but the first `depth` directories, which then get their times.
+fn leave(trail: &mut Vec<Made>, depth: usize) -> Result<()> {
+    while trail.len() > depth {
+        if let Some(Made { dir, mtime: Some(mtime) }) = trail.pop() {
+            disk::set_times(dir.as_fd(), mtime)?;
+        }
+    }
+    Ok(())
 }
 
-impl Trail for Vec<Option<Made>> {
-    fn truncate_made(&mut self, length: usize) -> Result<()> {
-        while self.len() > length {
-            if let Some(Some(Made { dir, mtime: Some(mtime) })) = self.pop() {
-                disk::set_times(dir.as_fd(), mtime)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The directory in which `relative` is to be. Those that are made belong to `owner`.
-    fn deepest(&mut self, relative: &str, owner: Owner) -> Result<OwnedFd> {
-        let parts: Vec<&str> = relative.split('/').collect();
-        for at in 1..self.len() {
-            if self[at].is_none() {
-                let parent =
-                    self[at - 1].as_ref().map(|made| made.dir.as_fd()).ok_or_else(|| err!("no directory"))?;
-                let dir = make_dirs(parent, parts[at - 1], owner)?;
-                self[at] = Some(Made { dir, mtime: None });
-            }
-        }
-        let made = self.last().and_then(Option::as_ref).ok_or_else(|| err!("no directory"))?;
-        disk::open_dir_again(made.dir.as_fd())
+/// Takes away what an entry of an archive replaces: everything but a directory that stays one.
+fn clear(dir: BorrowedFd, name: &[u8], becomes_dir: bool) -> Result<()> {
+    let mode = disk::mode_at(dir, name)?;
+    let is_dir = mode.is_some_and(|mode| FileType::from_raw_mode(mode) == FileType::Directory);
+    match is_dir && becomes_dir {
+        true => Ok(()),
+        false => tree::remove(dir, name, None),
     }
 }
 

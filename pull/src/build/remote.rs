@@ -163,7 +163,7 @@ impl Fetcher<'_> {
             return Err(wanted.mismatch(&got.digest));
         }
         disk::set_times(file.as_fd(), (got.modified, 0))?;
-        let found = Found { path: name.to_owned(), is_dir: false };
+        let found = Found::whole(name.to_owned(), false);
         Ok(Fetched { local: Local::plain(root, shown_url(url).to_owned()), found })
     }
 
@@ -239,7 +239,7 @@ impl Fetcher<'_> {
         let top = disk::open_root(&dir)?;
         let root = open_in(top.as_fd(), Path::new(&of.dir), OFlags::RDONLY | OFlags::DIRECTORY);
         let root = root.context(|| format!("{:?} in it", of.dir))?;
-        let found = Found { path: String::new(), is_dir: true };
+        let found = Found::whole(String::new(), true);
         Ok(Fetched { local: Local::plain(root, of.url.clone()), found })
     }
 

@@ -442,7 +442,7 @@ impl Stage {
         }
         let source = builder.source(self.number, mount.from.as_deref())?;
         let origin = source.origin(builder, &builder.nothing);
-        let found = origin.find(&plain(&mount.source))?;
+        let found = origin.find(&plain(&mount.source), builder.interrupt)?;
         let digest = origin.digest(&found, builder.interrupt)?;
         Ok(Some((source, digest)))
     }
@@ -457,9 +457,6 @@ impl Stage {
     fn copy(&mut self, builder: &Builder, instruction: &Instruction, paths: &[String]) -> Result<()> {
         let is_add = matches!(instruction.kind, Kind::Add(_));
         let name = if is_add { "ADD" } else { "COPY" };
-        if instruction.flag("parents").is_some() {
-            bail!("{name} --parents is not supported");
-        }
         let mode = match instruction.flag("chmod") {
             None => None,
             Some(text) => {
@@ -471,6 +468,7 @@ impl Stage {
             }
         };
         let owner = instruction.flag("chown").map(|text| self.expand(builder, text)).transpose()?;
+        let keeps_parents = self.switch(builder, instruction, "parents")? == Some(true);
         let link = instruction.flag("link").is_some_and(|value| value != "false");
         let Some((to, sources)) = paths.split_last() else { bail!("no destination") };
         let (urls, sources): (Vec<&String>, Vec<&String>) =
@@ -512,7 +510,10 @@ impl Stage {
         let origin = source.origin(builder, &exclude);
         let mut found = Vec::new();
         for file in &files {
-            found.extend(origin.find(file)?);
+            found.extend(match keeps_parents {
+                true => origin.find_with_parents(file, builder.interrupt)?,
+                false => origin.find(file, builder.interrupt)?,
+            });
         }
         if found.is_empty() && heredocs.is_empty() && remotes.is_empty() {
             // A pattern that stands for nothing is no error.
@@ -778,7 +779,7 @@ fn mounted(
             let origin = source.origin(builder, &builder.nothing);
             let at = builder.memory.path().join(rt_sys::unique::name());
             let path = plain(&mount.source);
-            let found = origin.find(&path)?;
+            let found = origin.find(&path, builder.interrupt)?;
             let Some(one) = found.first() else { bail!("{:?}: not found in {}", mount.source, source.shown) };
             // What is written is thrown away. Of the context only what .dockerignore leaves in is shown; and whoever can write
             // there or in a store could exchange it while the command runs, and back, so that the layer would stand for what it

@@ -16,15 +16,18 @@ mod run;
 mod save;
 mod task;
 
+use crate::checkpoint::Restore;
 use crate::cli::Call;
+use crate::container::Checkpoint;
 use crate::store::Store;
 pub(super) use forms::FORMS;
 use persistent::container_id;
-use rt_launch::request::StepContainer;
+use rt_config::Lookup;
+use rt_launch::request::{self, StepContainer};
 use rt_launch::task::TaskId;
 use rt_sys::error::Result;
 use rt_sys::{caller, err};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Slurm's number for the step of a batch script (slurm.h, SLURM_BATCH_SCRIPT).
 const BATCH: u32 = 0xffff_fffb;
@@ -37,6 +40,13 @@ fn id<'a>(call: &Call<'a>) -> Result<&'a str> {
 fn read() -> Result<StepContainer> {
     let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
     StepContainer::read(&rt_config::own_variable, &here)
+}
+
+/// Has a task go on from the last checkpoint in `dir`, and be written there.
+fn open_checkpoints(dir: &Path, id: &TaskId, variable: Lookup<'_>) -> Result<Box<dyn Checkpoint>> {
+    // A step that srun has started is part of a job that goes on.
+    let job = (id.step.step == request::BATCH).then(|| id.step.job.clone());
+    Ok(Box::new(Restore::last_of(dir, 0, job, variable)?))
 }
 
 /// What a step is called in the state of its container.

@@ -1,6 +1,6 @@
 //! `rt slurm run`: a task whose config Slurm has generated (oci.conf(5)).
 
-use super::id;
+use super::{id, open_checkpoints};
 use crate::cli::table::*;
 use crate::cli::{Call, create};
 use crate::container::{self, Entrypoint, Overrides};
@@ -28,6 +28,7 @@ pub(super) fn run_task(call: &Call) -> Result<u8> {
         ..Overrides::default()
     };
     options.mpi = create::mpi(call)?;
+    options.opens_checkpoints = Some(open_checkpoints);
     options.configured = true;
     let id = TaskId::parse(id);
     options.task = Some(TaskContext {

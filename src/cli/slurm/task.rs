@@ -1,16 +1,16 @@
 //! `rt slurm task` and `arguments`: a task's program in the container that its step asks for.
 
-use super::persistent::{is_disk, named_container, persistent_request};
+use super::persistent::{is_disk, is_users_bundle, named_container, persistent_request};
 use super::prepare::{Source, task_source};
 use super::run::job_directory;
 use super::save::save_in_child;
-use super::{container_of, open_store_of_job, read, step_name, store_of_job, task_id};
+use super::{container_of, open_checkpoints, open_store_of_job, read, step_name, store_of_job, task_id};
 use crate::cli::table::*;
 use crate::cli::{Call, create, image};
 use crate::container::{self, CreateOptions, Entrypoint, EntrypointRequest, Overrides, RootAccess};
 use oci_spec::runtime::Mount;
 use rt_launch::job_environment::JobEnvironment;
-use rt_launch::request::{ARGV0, IMAGE, Image, StepContainer};
+use rt_launch::request::{ARGV0, IMAGE, Image, STEP_TASKS, StepContainer};
 use rt_launch::slurm::arguments;
 use rt_launch::task::{JobDirectory, TaskContext, TaskId};
 use rt_spec::asked_mounts;
@@ -31,7 +31,7 @@ pub(super) fn task(call: &Call) -> Result<u8> {
     if let Some(file) = call.flags.path(&ENVIRONMENT) {
         return Err(execute_with(call, &file)?);
     }
-    let request = read()?;
+    let mut request = read()?;
     if let (Some(path), Some(tasks)) = (&request.save, request.tasks)
         && caller::variable(SAVED_BY_PARENT).is_none()
     {
@@ -49,9 +49,16 @@ pub(super) fn task(call: &Call) -> Result<u8> {
         }
         None => None,
     };
+    let checkpoints = request.checkpoints(&named, caller::variable(STEP_TASKS).as_deref())?;
+    let checkpoint =
+        checkpoints.map(|dir| open_checkpoints(&dir, &named, &rt_config::own_variable)).transpose()?;
     let source = source.map_or_else(|| task_source(call, &request), |source| Ok(Some(source)))?;
     // rt-pull has said why.
     let Some(source) = source else { return Ok(1) };
+    // criu keeps no file of a layer that is on another file system than the image.
+    if request.checkpoint.is_some() && !is_users_bundle(&request, &source) {
+        request.writable = request.writable.or(Some(false));
+    }
     request.check_sources()?;
     let mut options = create::options(call, id.clone(), PathBuf::from("/"))?;
     options.persistent = persistent_request(&request, &mut named, &source, exists)?;
@@ -98,6 +105,9 @@ pub(super) fn task(call: &Call) -> Result<u8> {
     };
     rt_launch::slurm::read_own_environment(&mut context);
     options.task = Some(context);
+    if let Some(checkpoint) = checkpoint {
+        options.keep(checkpoint);
+    }
     container::run_task(&store, options)
 }
 

@@ -15,18 +15,21 @@ pub(super) const SQUASHFS: &str = "squashfs";
 pub(crate) struct Root {
     /// Its path, absolute.
     pub path: PathBuf,
+    /// Its path from the bundle on, which is this process's working directory: nobody puts another one in the place of that.
+    pub way: PathBuf,
     /// What is there: a directory, or a file.
     pub found: Stat,
 }
 
 impl Root {
-    /// The root that `spec` names, from `bundle` on.
+    /// The root that `spec` names, from `bundle` on, the working directory.
     ///
     /// # Errors
     /// The config names none, or as of [`Root::at`].
     pub(crate) fn of(spec: &Spec, bundle: &Path) -> Result<Root> {
         let root = spec.root().as_ref().ok_or_else(|| err!("config.json: root is missing"))?;
-        Root::at(bundle.join(annotations::image_file(spec).unwrap_or(root.path())))
+        let way = annotations::image_file(spec).unwrap_or(root.path());
+        Root::found(bundle.join(way), way.to_owned())
     }
 
     /// The root at `path`, which is absolute.
@@ -34,9 +37,13 @@ impl Root {
     /// # Errors
     /// What is there is neither a directory nor a file.
     pub(crate) fn at(path: PathBuf) -> Result<Root> {
-        let found = fs::stat(&path).context(|| format!("rootfs {}", path.display()))?;
+        Root::found(path.clone(), path)
+    }
+
+    fn found(path: PathBuf, way: PathBuf) -> Result<Root> {
+        let found = fs::stat(&way).context(|| format!("rootfs {}", path.display()))?;
         match FileType::from_raw_mode(found.st_mode) {
-            FileType::Directory | FileType::RegularFile => Ok(Root { path, found }),
+            FileType::Directory | FileType::RegularFile => Ok(Root { path, way, found }),
             _ => bail!("rootfs {}: neither a directory nor an image", path.display()),
         }
     }

@@ -66,6 +66,15 @@ pub(super) enum Layer {
     Shown(PathBuf),
 }
 
+/// A directory that is to be the root.
+#[derive(Debug)]
+pub(super) struct FoundRoot {
+    /// Its path from the bundle on.
+    pub way: PathBuf,
+    /// Its device and inode.
+    pub id: (u64, u64),
+}
+
 /// What init will do, in this order.
 #[derive(Debug)]
 pub(super) struct Plan {
@@ -73,6 +82,8 @@ pub(super) struct Plan {
     pub bundle: PathBuf,
     /// The root file system, absolute.
     pub rootfs: PathBuf,
+    /// The directory that was found there; none where an image is mounted.
+    pub root_found: Option<FoundRoot>,
     /// Others can have written the bundle: its root is no link.
     pub foreign: bool,
     /// The namespaces to make.
@@ -242,6 +253,8 @@ impl Plan {
         let mut notes = config.warnings.clone();
         notes.extend(adapted.notes.iter().cloned());
         let mut rootfs = root.path.clone();
+        let root_found = (!root.is_image())
+            .then(|| FoundRoot { way: root.way.clone(), id: (root.found.st_dev, root.found.st_ino) });
         let mut caller_request = caller_request(spec, request);
         if root.is_image() {
             rootfs = host.images.for_root(&root.path, &root.found)?;
@@ -287,6 +300,7 @@ impl Plan {
         }
         Ok(Plan {
             rootfs,
+            root_found,
             new,
             join,
             own_maps,

@@ -1,0 +1,1 @@
+console.log(require("lib").padded("left", 7, "right"));

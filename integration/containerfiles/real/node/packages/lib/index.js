@@ -1,0 +1,1 @@
+exports.padded = (left, n, right) => `${left} ${n} ${right}`;

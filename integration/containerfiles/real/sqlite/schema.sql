@@ -1,0 +1,2 @@
+create table t(n integer, name text);
+insert into t values (1, 'one'), (3, 'three');

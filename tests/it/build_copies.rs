@@ -1,0 +1,190 @@
+//! `rt build`: which files COPY and ADD take, what they are called, and what takes the place of what.
+
+use crate::build::{BASE, build, built, bundle, context, is_clean, put, refused};
+use crate::fixture::{Ctx, Out};
+use crate::runner::tests;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+tests! {
+    BOTH {
+        parents_of_what_is_copied, parents_that_are_not_there, directories_only_for_what_is_in_them, directories_that_are_there_already,
+        archives_replace_kinds, links_of_an_archive,
+    }
+}
+
+/// What is below the root of an image, by path and in order; directories with a slash at their end.
+fn tree(ctx: &Ctx, out: &Out, top: &str) -> Vec<String> {
+    let top = bundle(ctx, out).join("rootfs").join(top);
+    let mut found = Vec::new();
+    let mut left = vec![top.clone()];
+    while let Some(dir) = left.pop() {
+        for entry in fs::read_dir(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display())) {
+            let path = entry.unwrap().path();
+            let is_dir = fs::symlink_metadata(&path).unwrap().is_dir();
+            let name = path.strip_prefix(&top).unwrap().to_str().unwrap();
+            found.push(format!("{name}{}", if is_dir { "/" } else { "" }));
+            if is_dir {
+                left.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn mode(ctx: &Ctx, out: &Out, path: &str) -> u32 {
+    let path = bundle(ctx, out).join("rootfs").join(path);
+    fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+fn set_mode(path: PathBuf, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+fn parents_of_what_is_copied(ctx: &Ctx) {
+    let dir = context(ctx);
+    for name in [
+        "a/b/c/d/foo",
+        "a/b/c/d/e/bay",
+        "a/b2/c/d/e/bar",
+        "a/b/c2/d/e/baz",
+        "a/b/c2/d/e2/baz",
+        "x/y.txt",
+        "z/y.txt",
+    ] {
+        put(ctx, name, name);
+    }
+    symlink("b", dir.join("a/link")).unwrap();
+    set_mode(dir.join("a"), 0o711);
+    for (words, there) in [
+        ("a/b/c/d/foo", &["a/", "a/b/", "a/b/c/", "a/b/c/d/", "a/b/c/d/foo"][..]),
+        ("./x /z", &["x/", "x/y.txt", "z/", "z/y.txt"]),
+        ("*/y.txt", &["x/", "x/y.txt", "z/", "z/y.txt"]),
+        ("/a/b/./c/d", &["c/", "c/d/", "c/d/e/", "c/d/e/bay", "c/d/foo"]),
+        ("a/b/c/d/.", &["a/", "a/b/", "a/b/c/", "a/b/c/d/", "a/b/c/d/e/", "a/b/c/d/e/bay", "a/b/c/d/foo"]),
+        ("a/./b2/./c/d/e", &["b2/", "b2/c/", "b2/c/d/", "b2/c/d/e/", "b2/c/d/e/bar"]),
+        ("x/./", &["y.txt"]),
+        ("a/b*/./c/**/e", &["c/", "c/d/", "c/d/e/", "c/d/e/bar", "c/d/e/bay"]),
+        ("a/b/c*/./d/**/baz", &["d/", "d/e/", "d/e/baz", "d/e2/", "d/e2/baz"]),
+        ("--exclude=**/e a/b/./c", &["c/", "c/d/", "c/d/foo"]),
+        ("a/link", &["a/", "a/link"]),
+        ("**/nothing*", &[]),
+    ] {
+        let out = built(ctx, &format!("FROM scratch\nWORKDIR /to\nCOPY --parents {words} /to/\n"), &[]);
+        assert_eq!(tree(ctx, &out, "to"), there, "{words}");
+    }
+    // Directories on the way are copied, too, and --chown and --chmod are theirs as well.
+    let copies = "COPY --parents a/b/c/d/foo /to/\nCOPY --parents --chmod=0700 x/y.txt /to/\nCOPY --parents=false x/y.txt /flat/\n";
+    let out = built(ctx, &format!("FROM scratch\n{copies}"), &[]);
+    assert_eq!((mode(ctx, &out, "to/a"), mode(ctx, &out, "to/x")), (0o711, 0o700));
+    assert_eq!(tree(ctx, &out, "flat"), ["y.txt"]);
+    is_clean(ctx);
+}
+
+fn parents_that_are_not_there(ctx: &Ctx) {
+    context(ctx);
+    put(ctx, "a/file", "x");
+    put(ctx, "secret/file", "x");
+    put(ctx, ".dockerignore", "secret\n");
+    for (words, why) in [
+        ("gone/file", "\"gone/file\": not found in the context"),
+        ("a/./gone", "\"a/./gone\": not found in the context"),
+        ("gone/./file", "\"gone\": not found in the context"),
+        ("a/file/./x", "\"a/file\": no directory"),
+        ("secret/file", "\"secret/file\": not found in the context"),
+        ("a/[ ", "not a pattern"),
+    ] {
+        refused(
+            build(ctx, &format!("FROM scratch\nCOPY --parents {words} /to/\n"), &[]),
+            &["line 2: COPY", why],
+        );
+    }
+    refused(
+        build(ctx, "FROM scratch\nCOPY --parents a/file a /to\n", &[]),
+        &["with more than one source the destination must be a directory"],
+    );
+    refused(build(ctx, "FROM scratch\nCOPY --parents=maybe a /to\n", &[]), &["--parents=maybe"]);
+}
+
+/// A directory that .dockerignore leaves out is there where something in it is, with its mode, and is not where nothing is.
+fn directories_only_for_what_is_in_them(ctx: &Ctx) {
+    let dir = context(ctx);
+    for name in ["in/sub/kept", "in/sub/not", "none/not", "none/deep/not"] {
+        put(ctx, name, "x");
+    }
+    put(ctx, ".dockerignore", "**\n!in/sub/kept\n!none/gone\n");
+    set_mode(dir.join("in"), 0o750);
+    let out = built(ctx, "FROM scratch\nCOPY . /all/\n", &[]);
+    assert_eq!(tree(ctx, &out, "all"), ["in/", "in/sub/", "in/sub/kept"]);
+    assert_eq!(mode(ctx, &out, "all/in"), 0o750);
+    refused(build(ctx, "FROM scratch\nCOPY none /x/\n", &[]), &["line 2: COPY", "left out of the context"]);
+    let out = built(ctx, "FROM scratch\nWORKDIR /x\nCOPY n*e /x/\n", &[]);
+    assert!(tree(ctx, &out, "x").is_empty());
+    // The mode counts in the key.
+    set_mode(dir.join("in"), 0o700);
+    let out = built(ctx, "FROM scratch\nCOPY . /all/\n", &[]);
+    assert_eq!(mode(ctx, &out, "all/in"), 0o700);
+}
+
+/// A directory below a source gives its mode to the one that it comes upon; the destination itself stays as it is.
+fn directories_that_are_there_already(ctx: &Ctx) {
+    let dir = context(ctx);
+    put(ctx, "one/sub/a", "a");
+    put(ctx, "two/sub/b", "b");
+    set_mode(dir.join("one/sub"), 0o700);
+    set_mode(dir.join("two/sub"), 0o755);
+    set_mode(dir.join("two"), 0o700);
+    let out = built(ctx, "FROM scratch\nCOPY --chown=7:8 one /to/\nCOPY two /to/\n", &[]);
+    assert_eq!(tree(ctx, &out, "to"), ["sub/", "sub/a", "sub/b"]);
+    assert_eq!((mode(ctx, &out, "to"), mode(ctx, &out, "to/sub")), (0o755, 0o755));
+}
+
+fn pack(ctx: &Ctx, name: &str, script: &str) {
+    let dir = ctx.path("context");
+    let script =
+        format!("mkdir packed && cd packed && {script} && tar -cf ../{name} * && cd .. && rm -r packed");
+    assert!(Command::new("sh").arg("-c").arg(script).current_dir(&dir).status().unwrap().success());
+    ctx.give(&dir.join(name));
+}
+
+/// An archive replaces what is there of another kind, as with docker; COPY refuses that.
+fn archives_replace_kinds(ctx: &Ctx) {
+    context(ctx);
+    pack(
+        ctx,
+        "one.tar",
+        "mkdir -p full/in empty && echo x >full/in/x && echo f >file && ln -s file link && ln -s full way",
+    );
+    pack(ctx, "two.tar", "echo f >full && ln -s full empty && mkdir file link way && echo y >way/y");
+    let out = built(ctx, "FROM scratch\nADD one.tar /to/\nADD two.tar /to/\n", &[]);
+    assert_eq!(tree(ctx, &out, "to"), ["empty", "file/", "full", "link/", "way/", "way/y"]);
+    assert_eq!(fs::read_link(bundle(ctx, &out).join("rootfs/to/empty")).unwrap(), Path::new("full"));
+    let two = "FROM scratch\nADD one.tar /one/\nADD two.tar /two/\nFROM scratch\nCOPY --from=0 ";
+    for (words, why) in [
+        ("/one/ /to/\nCOPY --from=0 /two/ /to/", "a directory, which no file replaces"),
+        ("/two/ /to/\nCOPY --from=0 /one/ /to/", "no directory, and none replaces it"),
+    ] {
+        refused(build(ctx, &format!("{two}{words}\n"), &[]), &["line 6: COPY", why]);
+    }
+}
+
+/// Links of an archive, and those where it goes to, lead to what is below its destination.
+fn links_of_an_archive(ctx: &Ctx) {
+    context(ctx);
+    pack(
+        ctx,
+        "up.tar",
+        "mkdir in && echo x >in/file && ln -s .. up && ln -s /root absolute && tar -cf ../more.tar in",
+    );
+    let dir = ctx.path("context");
+    let script = "cp up.tar a.tar && mkdir t t/up t/absolute && echo x >t/up/file && echo x >t/absolute/file && tar -C t -rf a.tar up/file absolute/file && rm -r t";
+    assert!(Command::new("sh").arg("-c").arg(script).current_dir(&dir).status().unwrap().success());
+    ctx.give(&dir.join("a.tar"));
+    let out = built(ctx, &format!("{BASE}RUN mkdir /root\nADD a.tar /to/\n"), &[]);
+    let there = tree(ctx, &out, "to");
+    assert_eq!(there, ["absolute", "file", "in/", "in/file", "root/", "root/file", "up"]);
+    assert_eq!(tree(ctx, &out, "root"), Vec::<String>::new());
+}
