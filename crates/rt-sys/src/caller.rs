@@ -5,6 +5,7 @@ use crate::ns::{self, IdMaps};
 use crate::{account, caps, owned};
 use rustix::io::Errno;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 /// What a caller may do: the three kinds that a config is checked and adapted for.
@@ -82,7 +83,7 @@ pub fn path(name: &str) -> Option<PathBuf> {
 
 /// The directory that the variable `name` names, if the caller may trust it: one in which nobody but root and the caller can have put
 /// something, or can exchange it on the way. After su or sudo, HOME may still be that of another user, who must not choose what is
-/// read. Any other one is left out, with a warning.
+/// read. Any other one is left out.
 ///
 /// # Errors
 /// The kernel does not say whose the directory is.
@@ -91,13 +92,22 @@ pub fn own_dir(name: &str) -> Result<Option<PathBuf>> {
     match owned::strangers_directory(&dir) {
         Ok(None) => Ok(Some(dir)),
         Ok(Some(place)) => {
-            log::warn!("{name}: others than root and the caller can change {place}, so it does not count");
+            warn_of(name, &place);
             // Where the namespace cannot be read, it is not known who was refused, and that is no "no".
             ns::own_maps().map(|_| None)
         }
         // A file server that does not know root refuses to say: it is nothing of root's.
         Err(e) if e.is(libc::EACCES) => Ok(None),
         Err(e) => Err(e).context(|| format!("look at {}, which {name} names", dir.display())),
+    }
+}
+
+/// Says once that the directory of a variable does not count: several parts of a call ask for it. Root, whose HOME is mostly that of
+/// the user before su or sudo, is not told.
+fn warn_of(name: &str, place: &str) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if uid() != 0 && !SAID.swap(true, Ordering::Relaxed) {
+        log::warn!("{name}: others than root and the caller can change {place}, so it does not count");
     }
 }
 
