@@ -579,7 +579,7 @@ No process goes on that has more capabilities than the config gives, or lacks it
         operands: 2..=4096,
         flags: &[&OVERLAY, &TCP_CLOSE, &USER_MAP],
         about: "\
-The program is written to memory once, goes on, and is restored in each new container, as by rt checkpoint and rt restore. These
+The program is written once, goes on, and is restored in each new container, as by rt checkpoint and rt restore. These
 are made from the config of the first one, hooks included, and are detached. Each has its name as host name, by which its program
 knows which it is, a PID namespace, and what the first one had in memory file systems. What it prints is in its log (rt logs); its
 standard input is empty. With --overlay DIR what it writes to the root is kept in DIR/NEW.",
