@@ -73,7 +73,7 @@ forked() { # SHAPE FLAGS...
 		user "$rt" delete --force $name || status=1
 	done
 	[ $status = 0 ] || user "$rt" delete --force warm
-	[ -z "$(ls -A "$work/run/rt/.clones")" ] || { ls -A "$work/run/rt/.clones"; status=1; }
+	[ ! -e "$work/run/rt/.clones" ] || { ls -A "$work/run/rt/.clones"; status=1; }
 	rm -f "$work"/out/*
 	return $status
 }

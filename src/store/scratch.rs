@@ -41,12 +41,24 @@ impl Scratch {
     /// Makes a directory for what becomes clones of container `id`, in the state directory `store`: no container sees that, whose
     /// program could change it meanwhile.
     pub(crate) fn for_clones(store: &Path, id: &str) -> Result<Scratch> {
+        const TRIES: u32 = 10;
         let own = store.join(CLONES);
-        match fs::mkdir(&own, Mode::RWXU) {
+        for _ in 1..TRIES {
+            match Self::make_for_clones(&own, id) {
+                // Another call has ended, and removed it.
+                Err(e) if e.is(libc::ENOENT) => {}
+                made => return made,
+            }
+        }
+        Self::make_for_clones(&own, id)
+    }
+
+    fn make_for_clones(own: &Path, id: &str) -> Result<Scratch> {
+        match fs::mkdir(own, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(e) => return Err(e).context(|| format!("make {}", own.display())),
         }
-        Self::make_in(own, id)
+        Self::make_in(own.to_owned(), id)
     }
 
     fn make_in(own: PathBuf, id: &str) -> Result<Scratch> {
@@ -71,9 +83,13 @@ impl Scratch {
         Ok(Scratch { dir, _lock: lock })
     }
 
-    /// Removes it with all that is in it.
+    /// Removes it with all that is in it, and the directory for clones where it was the last there.
     pub(crate) fn remove(&self) -> Result<()> {
-        remove_layer(&self.dir)
+        remove_layer(&self.dir)?;
+        if let Some(own) = self.dir.parent().filter(|own| own.ends_with(CLONES)) {
+            let _ = fs::rmdir(own);
+        }
+        Ok(())
     }
 }
 
