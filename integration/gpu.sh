@@ -196,9 +196,9 @@ killed() { # WHO: a call of rt that is killed when it has parted the program fro
 	as "$who" "$rt" resume gpu-killed
 	finished "$who" killed
 }
-forked() { # WHO: the program in two more containers, which count on by themselves
+forked() { # WHO: the program in two more containers, which count on by themselves. CUDA binds a socket by a name, once in a network.
 	local who=$1 name numbers status=0
-	counts "$who" warm --pid private --init && as "$who" "$rt" fork gpu-warm gpu-one gpu-two || status=1
+	counts "$who" warm --pid private --init --net none && as "$who" "$rt" fork gpu-warm gpu-one gpu-two || status=1
 	finished "$who" warm || status=1
 	[ $status = 0 ] || return 1
 	for name in one two; do

@@ -311,9 +311,11 @@ fn usable_in(root: &Path) -> Result<Vec<Gpu>> {
     let mut usable = BTreeMap::new();
     for path in look::entries(root.join("dev"))? {
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
-        if name.starts_with("nvidia") && may_open(&path)? {
-            let minor = minor_at(&path, &format!("/dev/{name}"))?;
-            usable.extend(minor.map(|minor| (minor, named_as(minor, &named))));
+        // A directory of the driver's has such a name, too.
+        if let Some(minor) = minor_at(&path, &format!("/dev/{name}"))?
+            && may_open(&path)?
+        {
+            usable.insert(minor, named_as(minor, &named));
         }
     }
     Ok(usable.into_values().collect())
