@@ -93,7 +93,9 @@ impl Place {
             _ => vec!["unshare", "-m", "sh", "-c", &script, self.0.to_str().unwrap()],
         };
         all.extend(become_caller);
-        all.extend(["env", "-i", &path, &home]);
+        // Others can write in the home of all callers, so it is no place for a cache.
+        let cache = format!("RT_CACHE={}", self.text(&format!("cache-{caller:?}")));
+        all.extend(["env", "-i", &path, &home, &cache]);
         all.extend(words);
         let mut command = Command::new(all[0]);
         command.args(&all[1..]).current_dir(self.join("home")).stdin(Stdio::null());

@@ -76,12 +76,6 @@ pub(crate) enum CacheLocation {
     Scratch,
 }
 
-impl Default for CacheLocation {
-    fn default() -> CacheLocation {
-        CacheLocation::Lasting(Cache::default_root())
-    }
-}
-
 /// A scratch cache's directory, removed at the end.
 pub(crate) struct ScratchDir(Option<(OwnedFd, String, OwnedFd)>);
 
@@ -167,7 +161,10 @@ impl Cache {
     }
 
     /// Where the cache is when nothing else is said.
-    pub(crate) fn default_root() -> PathBuf {
+    ///
+    /// # Errors
+    /// As of [`rt_image_store::place::default_cache`].
+    pub(crate) fn default_root() -> Result<PathBuf> {
         rt_image_store::place::default_cache()
     }
 

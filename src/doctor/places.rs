@@ -31,15 +31,22 @@ pub(super) fn checks(root: Option<&Path>) -> Vec<Check> {
             _ => all.extend(check),
         }
     }
-    all.extend(place("image cache", &cache(), LITTLE, 16));
+    match cache() {
+        Ok(dir) => all.extend(place("image cache", &dir, LITTLE, 16)),
+        Err(e) => {
+            all.push(Check::problem("image cache", e.to_string()).remedy("RT_CACHE names another place"))
+        }
+    }
     all
 }
 
 /// The cache of rt-pull: as configured, or its default.
-fn cache() -> PathBuf {
+fn cache() -> Result<PathBuf> {
     let config = rt_config::Config::read(&rt_config::own_variable).unwrap_or_default();
-    let configured = config.text(&rt_config::CACHE).map(PathBuf::from);
-    configured.unwrap_or_else(rt_image_store::place::default_cache)
+    match config.text(&rt_config::CACHE) {
+        Some(path) => Ok(PathBuf::from(path)),
+        None => rt_image_store::place::default_cache(),
+    }
 }
 
 /// The directory itself, or the nearest one above it that exists.

@@ -59,14 +59,19 @@ pub fn places(configured: &[(PathBuf, bool)]) -> Result<Vec<Place>> {
     }
 }
 
-/// Where the cache of blobs is when nothing else is said: below XDG_CACHE_HOME, HOME or /tmp. A directory that cannot be proven to be
-/// the caller's is not used.
-pub fn default_cache() -> PathBuf {
-    let own_dir = |name| caller::own_dir(name).ok().flatten();
-    own_dir("XDG_CACHE_HOME")
-        .map(|dir| dir.join("rt"))
-        .or_else(|| own_dir("HOME").map(|dir| dir.join(".cache/rt")))
-        .unwrap_or_else(|| format!("/tmp/rt-cache-{}", caller::uid()).into())
+/// Where the cache of blobs is when nothing else is said: below XDG_CACHE_HOME, HOME or /tmp. A directory that others can have made
+/// does not count.
+///
+/// # Errors
+/// The kernel does not say whose a directory is.
+pub fn default_cache() -> Result<PathBuf> {
+    if let Some(dir) = caller::own_dir("XDG_CACHE_HOME")? {
+        return Ok(dir.join("rt"));
+    }
+    Ok(match caller::own_dir("HOME")? {
+        Some(home) => home.join(".cache/rt"),
+        None => format!("/tmp/rt-cache-{}", caller::uid()).into(),
+    })
 }
 
 /// Why there is no home directory to keep images in.

@@ -155,6 +155,7 @@ fn first_not_own(
             Ok(caller::is_trusted(owned.stat.st_uid) || fd::path_of(seen)?.parent() == Some(Path::new("/")))
         }
     })
+    .context(|| path.display())
 }
 
 /// What is at a path of the user's configuration.

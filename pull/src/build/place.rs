@@ -132,9 +132,10 @@ impl Place {
     /// That of the caller: RT_BUILD_DIR, else beside the cache of blobs.
     fn path_of_caller() -> Result<PathBuf> {
         let configured = rt_config::Config::read(&rt_config::own_variable)?;
-        Ok(configured
-            .text(&rt_config::BUILD)
-            .map_or_else(|| Cache::default_root().join("build"), PathBuf::from))
+        match configured.text(&rt_config::BUILD) {
+            Some(path) => Ok(PathBuf::from(path)),
+            None => Ok(Cache::default_root()?.join("build")),
+        }
     }
 
     /// Opens it for a build. What builds have left that were killed goes, where none runs.

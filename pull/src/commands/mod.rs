@@ -10,7 +10,7 @@ mod pull;
 mod push;
 mod save;
 
-use crate::cache::CacheLocation;
+use crate::cache::{Cache, CacheLocation};
 use crate::image_file::Form;
 use crate::reference::{Source, means_a_file};
 use ::log::LevelFilter;
@@ -185,7 +185,7 @@ fn cache_location(flags: &Flags) -> Result<CacheLocation> {
         (false, Some(dir)) => CacheLocation::Lasting(dir),
         (false, None) => match config()?.text(&rt_config::CACHE) {
             Some(dir) => CacheLocation::Lasting(dir.into()),
-            None => CacheLocation::default(),
+            None => CacheLocation::Lasting(Cache::default_root()?),
         },
     })
 }
