@@ -212,7 +212,11 @@ pub(crate) fn faults(name: &str, path: &str) -> Vec<&'static str> {
     let whole =
         kernels || path.ends_with("/state.json") || path.ends_with("/log") || is_config_of_store(path);
     // A place that the caller may not enter is somebody else's, and so is a mark of use.
-    let others = ["./run", "./run/rt"].contains(&path) || path.contains("/images/uses/");
+    // Root, whom another machine's file server may refuse the way to HOME, has no files there then.
+    let above_home = name == "openat"
+        && (["/", "//dev", "/dev", "/dev/shm", ".", "./home"].contains(&path)
+            || path.starts_with("/dev/shm/rt-faults"));
+    let others = above_home || ["./run", "./run/rt"].contains(&path) || path.contains("/images/uses/");
     let means_no = |kind: &str| whole && kind == "ZERO" || others && kind == "EACCES";
     call.3.split(' ').filter(|kind| !means_no(kind)).chain(["SIGKILL", "SIGTERM"]).collect()
 }
