@@ -117,11 +117,9 @@ impl Criu {
     /// Fails where the loader would look for a library elsewhere than in the directories that it is given: in a container that
     /// is the image.
     fn require_libraries(&self) -> Result<()> {
-        let Some((loader, dirs)) = &self.loader else { return Ok(()) };
+        let Some((_, dirs)) = &self.loader else { return Ok(()) };
         let shown = || format!("list the libraries of {}", self.path.display());
-        let mut command = Command::new(loader);
-        command.arg("--library-path").arg(joined(dirs)).arg("--list").arg(&self.path);
-        let printed = output::of(command.env_clear()).context(shown)?;
+        let printed = output::of(&mut self.on_host(&["--list"])).context(shown)?;
         let text = String::from_utf8_lossy(&printed.stdout).into_owned();
         match library_elsewhere(&text, dirs) {
             Some(library) => bail!(
@@ -133,17 +131,23 @@ impl Criu {
         }
     }
 
-    fn ask_version(&self) -> Result<Version> {
+    /// The command that executes it on the host. `options` are for its loader.
+    fn on_host(&self, options: &[&str]) -> Command {
         let mut command = match &self.loader {
             Some((loader, dirs)) => {
                 let mut command = Command::new(loader);
-                command.arg("--library-path").arg(joined(dirs)).arg(&self.path);
+                command.arg("--library-path").arg(joined(dirs)).args(options).arg(&self.path);
                 command
             }
             None => Command::new(&self.path),
         };
+        command.env_clear();
+        command
+    }
+
+    fn ask_version(&self) -> Result<Version> {
         let shown = || format!("run {} --version", self.path.display());
-        let printed = output::of(command.arg("--version").env_clear()).context(shown)?;
+        let printed = output::of(self.on_host(&[]).arg("--version")).context(shown)?;
         let text = String::from_utf8_lossy(&printed.stdout).into_owned();
         parse_version(&text).ok_or_else(|| {
             let errors = String::from_utf8_lossy(&printed.stderr);
@@ -201,7 +205,7 @@ impl Criu {
 struct Loader {
     /// A copy that nobody can change, and that preloads nothing.
     program: OwnedFd,
-    /// It has been told not to read a cache of libraries.
+    /// It is the GNU C library's, which takes the option that keeps it from a cache of libraries.
     is_glibc: bool,
     /// Where it finds libraries.
     dirs: Vec<OwnedFd>,
@@ -233,8 +237,10 @@ fn replace_all(text: &mut [u8], from: &[u8], to: &[u8]) -> bool {
 /// The first library of `text`, what a loader lists, that is not found in one of `dirs`.
 fn library_elsewhere(text: &str, dirs: &[PathBuf]) -> Option<String> {
     let found = |path: &str| {
-        let path = path.split(" (").next().unwrap_or(path);
-        Path::new(path).parent().is_some_and(|dir| dirs.iter().any(|known| known == dir))
+        let path = Path::new(path.split(" (").next().unwrap_or(path));
+        // Or in the part of a directory that is for this processor (ld.so(8)).
+        let is_there = |rest: &Path| rest.components().count() == 1 || rest.starts_with("glibc-hwcaps");
+        dirs.iter().any(|dir| path.strip_prefix(dir).is_ok_and(is_there))
     };
     let mut libraries = text.lines().filter_map(|line| line.trim().split_once(" => "));
     libraries.find(|(_, path)| !found(path)).map(|(name, _)| name.to_owned())
@@ -390,6 +396,8 @@ mod tests {
         );
         assert_eq!(of("\tlibnet.so.1 => /opt/lib/libnet.so.1 (0x2)\n"), Some("libnet.so.1".into()));
         assert_eq!(of("\tlibnet.so.1 => not found\n"), Some("libnet.so.1".into()));
+        assert_eq!(of("\tlibz.so.1 => /usr/lib/glibc-hwcaps/x86-64-v3/libz.so.1 (0x2)\n"), None);
+        assert_eq!(of("\tlibz.so.1 => /usr/lib/other/libz.so.1 (0x2)\n"), Some("libz.so.1".into()));
     }
 
     #[test]

@@ -5,7 +5,6 @@
 
 use super::aside;
 use super::dump::{self, DumpOptions, Programs};
-use super::image::Image;
 use super::restore::{self, Restore};
 use crate::container::{self, CreateOptions, Lifetime, RootAccess};
 use crate::store::{self, Scratch, Store};
@@ -90,7 +89,7 @@ fn fork_in(store: &Store, id: &str, options: &ForkOptions, programs: &Programs, 
         rustix::stdio::dup2_stdin(restore::open_null()?).context(|| "take standard input from /dev/null")?;
         let work = dir.join(format!("work-{name}"));
         fs::mkdir(&work, fs::Mode::RWXU).context(|| format!("make {}", work.display()))?;
-        let mut restore = Restore::of(Image::open(&image)?, Some(&work))?;
+        let mut restore = Restore::open_by(&image, Some(&work), Some(programs))?;
         restore.tcp_close = options.tcp_close;
         container::run(store, create_options(name, restore, options, &bundle, &config)).map(|_| ())
     };

@@ -70,14 +70,18 @@ fn readable(image: &Image) -> Result<Manifest> {
 impl Restore {
     /// Opens the image at `path` and the criu that restores it.
     pub(crate) fn open(path: &Path, work: Option<&Path>) -> Result<Restore> {
-        Self::of(Image::open(path)?, work)
+        Self::open_by(path, work, None)
     }
 
-    /// The same of an image that is open.
-    pub(super) fn of(image: Image, work: Option<&Path>) -> Result<Restore> {
+    /// The same by `programs`, where they have been found.
+    pub(super) fn open_by(path: &Path, work: Option<&Path>, programs: Option<&Programs>) -> Result<Restore> {
+        let image = Image::open(path)?;
         let manifest = readable(&image)?;
         let work = work.map(|path| dump::open_work(path).map(|(_, dir)| dir)).transpose()?;
-        let source = Source::new(image, manifest, &Programs::find()?, work)?;
+        let source = match programs {
+            Some(programs) => Source::new(image, manifest, programs, work)?,
+            None => Source::new(image, manifest, &Programs::find()?, work)?,
+        };
         Ok(Restore { source: Some(source), ..Restore::default() })
     }
 

@@ -5,6 +5,7 @@
 //! descendants Intel MPI and MVAPICH2 have; mpirun_rsh of MVAPICH2; mpiexec(1) and aprun(1) of Cray PALS; flux-environment(7);
 //! jsrun(1); torchrun's agent; srun(1). A launcher in another one's run leaves that one's variables to its own ranks.
 
+use crate::request::STEP_TASKS;
 use crate::slurm;
 use rt_spec::state::Step;
 use rt_sys::error::Result;
@@ -51,8 +52,7 @@ pub const LAUNCHERS: [Launcher; 9] = [
 ];
 
 /// A step's tasks. A batch script has a rank, and no step in its variables.
-const SRUN: Launcher =
-    of("srun", "SLURM_LOCALID", &["SLURM_STEP_NUM_TASKS"], &["SLURM_STEP_ID", "SLURM_JOB_ID"]);
+const SRUN: Launcher = of("srun", "SLURM_LOCALID", &[STEP_TASKS], &["SLURM_STEP_ID", "SLURM_JOB_ID"]);
 
 const fn of(
     name: &'static str,

@@ -21,9 +21,6 @@ pub const IMAGE: &str = "RT_CONTAINER_IMAGE";
 /// The variable in which Slurm says how many tasks a step has on all nodes.
 pub const STEP_TASKS: &str = "SLURM_STEP_NUM_TASKS";
 
-/// What the step of a batch script is called.
-pub const BATCH: &str = "batch";
-
 /// The variable with the program's name, where something else stands in its place.
 pub const ARGV0: &str = "RT_CONTAINER_ARGV0";
 
@@ -207,7 +204,7 @@ impl StepContainer {
             bail!("{what} and {other} exclude each other");
         }
         let dir = PathBuf::from(dir.to_string_lossy().replace("%j", &id.step.job));
-        if id.step.step == BATCH {
+        if id.is_batch_script() {
             return Ok(Some(dir));
         }
         match ranks {

@@ -30,18 +30,30 @@ pub fn of(command: &mut Command) -> io::Result<Output> {
 /// # Errors
 /// ETIMEDOUT where it was; and as [`of`].
 pub fn of_within(command: &mut Command, limit: Duration) -> io::Result<Output> {
+    let in_time = |child: &Child, _: &File| match wait_within(child, limit)? {
+        true => Ok(()),
+        false => Err(Errno::TIMEDOUT.into()),
+    };
+    watched(command, in_time, Child::kill)
+}
+
+/// Runs `command` for as long as `watch` lets it, which is given the program and its standard error, and returns when the program
+/// has ended. Where it fails, `kill` ends the program.
+fn watched(
+    command: &mut Command,
+    watch: impl FnOnce(&Child, &File) -> io::Result<()>,
+    kill: impl FnOnce(&mut Child) -> io::Result<()>,
+) -> io::Result<Output> {
     let (mut printed, mut errors) = (file()?, file()?);
     command.stdin(Stdio::null()).stdout(printed.try_clone()?).stderr(errors.try_clone()?);
     let mut child = command.spawn()?;
-    let ended = wait_within(&child, limit);
-    if !matches!(ended, Ok(true)) {
-        child.kill()?;
+    let watched = watch(&child, &errors);
+    if watched.is_err() {
+        kill(&mut child)?;
     }
     let status = child.wait()?;
-    match ended? {
-        true => Ok(Output { status, stdout: all(&mut printed)?, stderr: all(&mut errors)? }),
-        false => Err(Errno::TIMEDOUT.into()),
-    }
+    watched?;
+    Ok(Output { status, stdout: all(&mut printed)?, stderr: all(&mut errors)? })
 }
 
 fn wait_within(child: &Child, limit: Duration) -> io::Result<bool> {
@@ -79,31 +91,27 @@ pub fn of_talking(
     longest: Duration,
     goes_on: impl Fn() -> bool,
 ) -> io::Result<Output> {
-    let (mut printed, mut errors) = (file()?, file()?);
-    command.stdin(Stdio::null()).stdout(printed.try_clone()?).stderr(errors.try_clone()?);
-    let mut child = command.process_group(0).spawn()?;
-    let (mut last, mut size) = (Instant::now(), 0);
-    let mut pause = Duration::from_millis(1);
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break status;
+    const LOOK: Duration = Duration::from_millis(100);
+    let talks = |child: &Child, errors: &File| {
+        let (mut last, mut size) = (Instant::now(), 0);
+        while !wait_within(child, LOOK.min(longest))? {
+            let now = errors.metadata()?.len();
+            if now != size {
+                (last, size) = (Instant::now(), now);
+            }
+            if last.elapsed() > longest {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            if !goes_on() {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
         }
-        let now = errors.metadata()?.len();
-        if now != size {
-            (last, size) = (Instant::now(), now);
-        }
-        let is_silent = last.elapsed() > longest;
-        if is_silent || !goes_on() {
-            let group = Pid::from_child(&child);
-            let _ = rustix::process::kill_process_group(group, Signal::KILL);
-            child.wait()?;
-            let kind = if is_silent { io::ErrorKind::TimedOut } else { io::ErrorKind::Interrupted };
-            return Err(kind.into());
-        }
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(Duration::from_millis(100));
+        Ok(())
     };
-    Ok(Output { status, stdout: all(&mut printed)?, stderr: all(&mut errors)? })
+    // The group's leader has not been waited for, so the group is this one.
+    let kill =
+        |child: &mut Child| Ok(rustix::process::kill_process_group(Pid::from_child(child), Signal::KILL)?);
+    watched(command.process_group(0), talks, kill)
 }
 
 fn file() -> io::Result<File> {

@@ -243,6 +243,7 @@ pub fn receive_fd_with<const MOST: usize>(socket: impl AsFd) -> Result<(OwnedFd,
         .ok_or_else(|| err!("no descriptor came over the socket"))?;
     Ok((received, payload))
 }
+
 /// Width of the terminal on standard error; none where there is no terminal.
 pub fn width_on_stderr() -> Option<usize> {
     width(std::io::stderr()).map(|columns| columns.max(20))

@@ -23,7 +23,7 @@ use crate::store::Store;
 pub(super) use forms::FORMS;
 use persistent::container_id;
 use rt_config::Lookup;
-use rt_launch::request::{self, StepContainer};
+use rt_launch::request::StepContainer;
 use rt_launch::task::TaskId;
 use rt_sys::error::Result;
 use rt_sys::{caller, err};
@@ -45,7 +45,7 @@ fn read() -> Result<StepContainer> {
 /// Has a task go on from the last checkpoint in `dir`, and be written there.
 fn open_checkpoints(dir: &Path, id: &TaskId, variable: Lookup<'_>) -> Result<Box<dyn Checkpoint>> {
     // A step that srun has started is part of a job that goes on.
-    let job = (id.step.step == request::BATCH).then(|| id.step.job.clone());
+    let job = id.is_batch_script().then(|| id.step.job.clone());
     Ok(Box::new(Restore::last_of(dir, 0, job, variable)?))
 }
 

@@ -279,7 +279,7 @@ fn root_access(request: &StepContainer, options: &CreateOptions) -> RootAccess {
 
 /// The script of a batch job, which Slurm keeps in a directory of its own, at its place.
 fn batch_script(id: &TaskId, args: &[String]) -> Result<Option<Mount>> {
-    let Some(script) = args.first().filter(|_| id.step.step == "batch") else { return Ok(None) };
+    let Some(script) = args.first().filter(|_| id.is_batch_script()) else { return Ok(None) };
     if !script.starts_with('/') || !look::is_file(script)? {
         return Ok(None);
     }

@@ -50,10 +50,17 @@ impl TaskName {
 }
 
 /// The numbers of the steps that have names (slurm.h, SLURM_BATCH_SCRIPT and the like).
-const NAMED: [(u32, &str); 3] =
-    [(0xffff_fffb, "batch"), (0xffff_fffa, "interactive"), (0xffff_fffc, "extern")];
+const NAMED: [(u32, &str); 3] = [(0xffff_fffb, BATCH), (0xffff_fffa, "interactive"), (0xffff_fffc, "extern")];
+
+/// What the step of a batch script is called.
+const BATCH: &str = "batch";
 
 impl TaskId {
+    /// True for a batch script.
+    pub fn is_batch_script(&self) -> bool {
+        self.step.step == BATCH
+    }
+
     /// Reads an id from its end, since node and user may contain dots. `None` where it names no task.
     pub fn parse(id: &str) -> Option<TaskId> {
         let (container, task) = id.rsplit_once('.')?;

@@ -9,7 +9,8 @@ pub(crate) use id::step;
 pub use id::{TaskName, of_array};
 
 use crate::job_environment::JobEnvironment;
-use crate::task::{Directories, TaskContext, is_plain};
+use crate::request::STEP_TASKS;
+use crate::task::{Directories, TaskContext, TaskId, is_plain};
 use rt_spec::environment::names_number;
 use rt_spec::state::Step;
 use rt_spec::{Spec, variable};
@@ -103,7 +104,7 @@ fn has_own_environment(spec: &Spec, task: &TaskContext) -> bool {
 /// node in a container, so a rank is a place in the step's list of nodes; a batch script is on the first one.
 fn rank(spec: &Spec, task: &TaskContext) -> Option<[String; 6]> {
     let node = task.node.as_deref()?;
-    let is_script = task.id.as_ref().is_some_and(|id| id.step.step == "batch");
+    let is_script = task.id.as_ref().is_some_and(TaskId::is_batch_script);
     let place = match variable(spec, "SLURM_STEP_NODELIST").filter(|_| !is_script) {
         Some(list) => {
             let counts = variable(spec, "SLURM_STEP_TASKS_PER_NODE")?;
@@ -134,7 +135,7 @@ fn tell_pytorch(spec: &mut Spec) {
         names.map(|(from, to)| variable(spec, from).map(|value| format!("{to}={value}"))).to_vec();
     // Where the processes meet, unless the user says it. enroot's hook has the same rule for the port.
     let unset = |name: &str| variable(spec, name).is_none();
-    let size = variable(spec, "SLURM_STEP_NUM_TASKS").or_else(|| variable(spec, "SLURM_NTASKS"));
+    let size = variable(spec, STEP_TASKS).or_else(|| variable(spec, "SLURM_NTASKS"));
     found.push(size.filter(|_| unset("WORLD_SIZE")).map(|size| format!("WORLD_SIZE={size}")));
     let nodes = variable(spec, "SLURM_STEP_NODELIST").or_else(|| variable(spec, "SLURM_JOB_NODELIST"));
     let first = nodes.and_then(hostlist::first).filter(|_| unset("MASTER_ADDR"));
