@@ -1,8 +1,6 @@
 // A program for CUDA's driver that counts in the memory of the first GPU, and prints each number.
 // usage: count MILLISECONDS-BETWEEN LAST
-#include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "driver.h"
 #include <unistd.h>
 
 static const char KERNEL[] =
@@ -13,18 +11,6 @@ static const char KERNEL[] =
 	"ld.param.u64 %d1, [at];\nld.global.u32 %r1, [%d1];\nadd.u32 %r1, %r1, 1;\nst.global.u32 [%d1], %r1;\n"
 	"ret;\n}\n";
 
-static void *library;
-
-// Calls a function whose arguments are integers and pointers, as all of those used here are.
-#define CALL(name, ...) \
-	do { \
-		int code = ((int (*)())dlsym(library, name))(__VA_ARGS__); \
-		if (code) { \
-			printf("%s: error %d\n", name, code); \
-			exit(1); \
-		} \
-	} while (0)
-
 int main(int argc, char **argv)
 {
 	void *context, *module, *kernel;
@@ -32,13 +18,7 @@ int main(int argc, char **argv)
 	unsigned now = 0;
 
 	if (argc != 3) return 2;
-	setvbuf(stdout, NULL, _IOLBF, 0);
-	library = dlopen("libcuda.so.1", RTLD_NOW);
-	if (!library) {
-		printf("no library: %s\n", dlerror());
-		return 1;
-	}
-	CALL("cuInit", 0);
+	open_driver();
 	CALL("cuDevicePrimaryCtxRetain", &context, 0);
 	CALL("cuCtxSetCurrent", context);
 	CALL("cuModuleLoadData", &module, KERNEL);

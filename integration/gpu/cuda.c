@@ -1,9 +1,7 @@
 // A program for CUDA's driver: each GPU that it sees adds two arrays by a kernel that the driver compiles, and the sums
-// are looked at. It opens the library itself, so that it is built where there is no driver and no toolkit.
+// are looked at.
 // usage: cuda [SECONDS-TO-WAIT-BEFORE-THE-END]
-#include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "driver.h"
 #include <string.h>
 #include <unistd.h>
 
@@ -23,28 +21,6 @@ static const char KERNEL[] =
 	"add.u64 %d5, %d1, %d4;\nadd.u64 %d6, %d2, %d4;\nadd.u64 %d7, %d3, %d4;\n"
 	"ld.global.f32 %f1, [%d5];\nld.global.f32 %f2, [%d6];\nadd.f32 %f3, %f1, %f2;\nst.global.f32 [%d7], %f3;\n"
 	"ret;\n}\n";
-
-static void *library;
-
-static void *function(const char *name)
-{
-	void *found = dlsym(library, name);
-	if (!found) {
-		printf("no function %s\n", name);
-		exit(1);
-	}
-	return found;
-}
-
-// Calls a function whose arguments are integers and pointers, as all of those used here are.
-#define CALL(name, ...) \
-	do { \
-		int code = ((int (*)())function(name))(__VA_ARGS__); \
-		if (code) { \
-			printf("%s: error %d\n", name, code); \
-			exit(1); \
-		} \
-	} while (0)
 
 static void add_on(int device)
 {
@@ -104,13 +80,7 @@ int main(int argc, char **argv)
 {
 	int version = 0, devices = 0;
 
-	setvbuf(stdout, NULL, _IOLBF, 0);
-	library = dlopen("libcuda.so.1", RTLD_NOW);
-	if (!library) {
-		printf("no library: %s\n", dlerror());
-		return 1;
-	}
-	CALL("cuInit", 0);
+	open_driver();
 	CALL("cuDriverGetVersion", &version);
 	CALL("cuDeviceGetCount", &devices);
 	printf("CUDA %d.%d, GPUs: %d\n", version / 1000, version % 1000 / 10, devices);
