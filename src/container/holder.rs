@@ -34,18 +34,13 @@ pub(super) struct Holder {
 }
 
 impl Holder {
-    /// For a run whose launcher is the process `launcher`. `None` where that has ended, where the end of an orphan would be taken
-    /// for that of a rank, and on a machine for which there is no such program.
+    /// For a run whose launcher is the process `launcher`. `None` where that has ended, and on a machine for which there is no such
+    /// program.
     ///
     /// # Errors
-    /// The kernel makes no files in memory, or no descriptors, or does not show the launcher.
+    /// The kernel makes no files in memory, or no descriptors.
     pub(super) fn new(launcher: i32) -> Result<Option<Holder>> {
         let (Some(text), Some(pidfd)) = (program::text(), open_pidfd(launcher)?) else { return Ok(None) };
-        // The first process of a PID namespace takes orphans. One that has started the launcher, as Hydra's mpiexec in a
-        // container, takes the end of this one for that of a rank which has failed.
-        if process::stat(fd::open_proc()?, &launcher.to_string())?.parent == 1 {
-            return Ok(None);
-        }
         let program = protect::sealed(Path::new(NAME), |file| fd::write_all(file, &text))?;
         Ok(Some(Holder { launcher: pidfd, program }))
     }

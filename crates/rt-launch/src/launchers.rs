@@ -9,7 +9,7 @@ use crate::request::STEP_TASKS;
 use crate::slurm;
 use rt_spec::state::Step;
 use rt_sys::error::Result;
-use rt_sys::{caller, fd, process};
+use rt_sys::{caller, fd, ns, process};
 use std::fmt::Write;
 
 /// What one launcher says to its ranks.
@@ -79,7 +79,8 @@ pub struct Rank {
     pub step: Option<Step>,
     /// How many ranks there are on this node, or in all, as far as the launcher says.
     pub ranks: Option<u32>,
-    /// The pid of the process that has started this one for the launcher; `None` where none is known.
+    /// The pid of the process that has started this one for the launcher; `None` where none is known, or where the end of an orphan
+    /// would be taken for that of a rank.
     pub launcher: Option<i32>,
 }
 
@@ -99,8 +100,12 @@ pub fn rank() -> Result<Option<Rank>> {
     } else {
         None
     };
-    let rank = of_variables(&found, &variable, process);
-    Ok(rank.map(|rank| Rank { launcher: process.map_or_else(parent, |process| Some(process.pid)), ..rank }))
+    let launcher = match process {
+        Some(process) if process.counts_orphans()? => None,
+        Some(process) => Some(process.pid),
+        None => parent(),
+    };
+    Ok(of_variables(&found, &variable, process).map(|rank| Rank { launcher, ..rank }))
 }
 
 /// The parent, but not the first process of the PID namespace, which everybody's parent is when his own has ended.
@@ -126,7 +131,7 @@ fn of_variables(
             let _ = write!(key, "{name}={}\0", variable(name).unwrap_or_default());
         }
     }
-    if let Some(Process { pid, start_time }) = process {
+    if let Some(Process { pid, start_time, .. }) = process {
         let _ = write!(key, "{pid} {start_time}\0");
     }
     let first = found.first()?;
@@ -167,7 +172,20 @@ impl Launcher {
 #[derive(Debug, Clone, Copy)]
 struct Process {
     pid: i32,
+    parent: i32,
     start_time: u64,
+}
+
+impl Process {
+    /// True where the launcher takes the end of any orphan for that of a rank which has failed: as the first process of a container
+    /// Hydra's mpiexec, whose child this process then is, is the parent of all orphans. On the machine itself the first process is
+    /// init, which has adopted daemons such as slurmstepd, too.
+    ///
+    /// # Errors
+    /// The kernel does not say in which PID namespace this process is.
+    fn counts_orphans(self) -> Result<bool> {
+        Ok(self.parent == 1 && !ns::is_initial_pid_namespace()?)
+    }
 }
 
 /// The process at the other end of PMI_FD, or the parent where that `counts`: a script may be between a rank and its launcher.
@@ -176,7 +194,8 @@ fn process(counts: bool) -> Result<Option<Process>> {
     let parent = || counts.then(|| std::os::unix::process::parent_id() as i32);
     let Some(pid) = peer.or_else(parent) else { return Ok(None) };
     // One of root's is not shown where /proc is mounted with hidepid. A parent outside of this PID namespace is 0.
-    Ok(Some(Process { pid, start_time: process::start_time(pid)?.unwrap_or(0) }))
+    let (parent, start_time) = process::find(pid)?.map_or((0, 0), |stat| (stat.parent, stat.start_time));
+    Ok(Some(Process { pid, parent, start_time }))
 }
 
 #[cfg(test)]
@@ -194,7 +213,7 @@ mod tests {
             return None;
         }
         let by_process = found.iter().any(|launcher| launcher.by_process);
-        of_variables(&found, &variable, by_process.then_some(Process { pid: 7, start_time: 9 }))
+        of_variables(&found, &variable, by_process.then_some(Process { pid: 7, parent: 6, start_time: 9 }))
     }
 
     /// What each launcher says to the second of two ranks of a node.

@@ -188,6 +188,16 @@ pub fn id(proc: impl AsFd, pid: &str, kind: Namespace) -> Result<NamespaceId> {
     Ok(NamespaceId::of(&stat))
 }
 
+/// True where this process is in the PID namespace that the machine has begun with.
+///
+/// # Errors
+/// The kernel does not show it.
+pub fn is_initial_pid_namespace() -> Result<bool> {
+    /// PROC_PID_INIT_INO (include/linux/proc_ns.h), the same on every machine since Linux 3.8.
+    const INODE: u64 = 0xefff_fffc;
+    Ok(id(crate::fd::open_proc()?, "self", Namespace::Pid)?.inode == INODE)
+}
+
 /// A descriptor that keeps the namespace `kind` of process `pid` in existence, and what identifies it as long.
 pub fn hold(proc: impl AsFd, pid: &str, kind: Namespace) -> Result<(OwnedFd, NamespaceId)> {
     let fd = open_of(proc, pid, kind)?;

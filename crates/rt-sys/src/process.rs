@@ -510,8 +510,16 @@ pub fn stat(proc: impl AsFd, pid: &str) -> Result<Stat> {
 /// # Errors
 /// The kernel does not say.
 pub fn start_time(pid: i32) -> Result<Option<u64>> {
+    Ok(find(pid)?.map(|stat| stat.start_time))
+}
+
+/// The stat of process `pid`; `None` where none of this pid is shown.
+///
+/// # Errors
+/// The kernel does not say.
+pub fn find(pid: i32) -> Result<Option<Stat>> {
     match stat(crate::fd::open_proc()?, &pid.to_string()) {
-        Ok(stat) => Ok(Some(stat.start_time)),
+        Ok(stat) => Ok(Some(stat)),
         Err(e) if e.is(libc::ENOENT) || e.is(libc::ESRCH) => Ok(None),
         Err(e) => Err(e.context(format!("look at process {pid}"))),
     }
