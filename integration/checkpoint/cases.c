@@ -386,6 +386,17 @@ static void proc_passed(void)
 	stay();
 }
 
+// A directory that somebody may replace while this process does not run.
+static void directory(void)
+{
+	MUST(mkdir("/out/d", 0755) == 0);
+	int fd = open("/out/d", O_RDONLY | O_DIRECTORY);
+	MUST(fd >= 0);
+	stay();
+	if (faccessat(fd, "etc/passwd", F_OK, 0) == 0)
+		exit(42); // The host's: its standard error may be nobody's.
+}
+
 // As many megabytes of its own as the environment says, each page another one.
 static void large(void)
 {
@@ -418,7 +429,7 @@ static const struct {
 	{ "connection", connection }, { "count", count }, { "answers", answers }, { "filter", filter }, { "memfd-twice", memfd_twice }, { "unread-tick", unread_tick },
 	{ "removed-mapping", removed_mapping }, { "system-v", system_v }, { "semaphore", semaphore }, { "queue", queue }, { "uring", uring },
 	{ "outside", outside }, { "other", stay }, { "stopped", stopped }, { "large", large }, { "proc-cwd", proc_cwd },
-	{ "proc-passed", proc_passed },
+	{ "proc-passed", proc_passed }, { "directory", directory },
 };
 
 int main(int count, char **words)

@@ -10,8 +10,8 @@ use rt_image_store::word::changeable_by_others;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::process::ExecArgs;
 use rt_sys::{bail, caller, caps, err, fd, look, output};
-use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::fs::{self, Mode, OFlags};
+use rustix::fd::{AsRawFd, OwnedFd, RawFd};
+use rustix::fs;
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -156,25 +156,9 @@ impl Criu {
         })
     }
 
-    /// Opens what is executed, while the host's files can be reached.
-    pub(super) fn open(&self) -> Result<Opened> {
-        let open = |path: &Path, flags: OFlags| {
-            fs::open(path, flags | OFlags::CLOEXEC, Mode::empty())
-                .context(|| format!("open {}", path.display()))
-        };
-        let program = open(&self.path, OFlags::RDONLY)?;
-        let loader = match &self.loader {
-            Some((loader, dirs)) => {
-                let dirs = dirs.iter().map(|dir| open(dir, OFlags::PATH | OFlags::DIRECTORY));
-                Some(Loader::new(&open(loader, OFlags::RDONLY)?, dirs.collect::<Result<Vec<_>>>()?)?)
-            }
-            None => None,
-        };
-        Ok(Opened { program, loader })
-    }
-
-    /// The same, and `dirs`, each by its path and open, by mounts of their own: the processes of a container may look into criu,
-    /// and nothing above these directories is to be reached by its descriptors.
+    /// Opens what is executed, while the host's files can be reached, and `dirs`, each by its path and open, by mounts of their own:
+    /// the processes of a container may look into criu, and criu follows links that they have made, so nothing above these
+    /// directories is to be reached by its descriptors.
     pub(super) fn open_apart(&self, dirs: &[(&Path, &OwnedFd)]) -> Result<(Opened, Vec<OwnedFd>)> {
         let mut paths = vec![self.path.as_path()];
         if let Some((loader, libraries)) = &self.loader {
@@ -254,6 +238,13 @@ pub(super) struct Opened {
 }
 
 impl Opened {
+    /// Its descriptors.
+    pub(super) fn descriptors(&self) -> Vec<RawFd> {
+        let loader =
+            self.loader.iter().flat_map(|loader| std::iter::once(&loader.program).chain(&loader.dirs));
+        std::iter::once(&self.program).chain(loader).map(AsRawFd::as_raw_fd).collect()
+    }
+
     /// Replaces this process by criu with the arguments `args`; returns only the error. `keep` are descriptors that criu gets
     /// beside the standard streams.
     pub(super) fn exec(&self, args: &[String], keep: &[&OwnedFd]) -> Error {

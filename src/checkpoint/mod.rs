@@ -18,6 +18,7 @@ mod memory_fs;
 mod numbers;
 mod preflight;
 mod processes;
+mod reach;
 mod requeue;
 mod restore;
 

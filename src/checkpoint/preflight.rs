@@ -57,9 +57,10 @@ pub(super) enum Network {
 /// A descriptor of a process.
 pub(super) struct Descriptor<'a> {
     process: &'a Process,
-    number: i32,
+    /// Its number.
+    pub(super) number: i32,
     /// What the link in procfs says.
-    target: PathBuf,
+    pub(super) target: PathBuf,
     /// What stands in fdinfo.
     info: String,
 }
@@ -81,6 +82,11 @@ impl Descriptor<'_> {
         self.info.lines().find_map(|line| Some(line.strip_prefix(key)?.strip_prefix(':')?.trim()))
     }
 
+    /// The id of the mount that it is on.
+    pub(super) fn mount(&self) -> Option<u64> {
+        self.field("mnt_id")?.parse().ok()
+    }
+
     /// The inode of a pipe or a socket.
     fn inode(&self, kind: &str) -> Option<u64> {
         let text = self.target.to_str()?;
@@ -95,6 +101,16 @@ impl Descriptor<'_> {
             _ => Kind::Other,
         };
         Ok((kind, stat.st_mode & 0o777))
+    }
+
+    /// What was `looked` at, or nothing where the process has closed the descriptor, or ended, meanwhile: until criu stops the tree, it
+    /// runs.
+    fn unless_closed<T: Default>(&self, looked: Result<T>) -> Result<T> {
+        let is_closed = || matches!(fs::readlink(self.path(), Vec::new()), Err(Errno::NOENT | Errno::SRCH));
+        match looked {
+            Err(e) if may_have_ended(&e) && is_closed() => Ok(T::default()),
+            looked => looked,
+        }
     }
 
     /// The link in procfs.
@@ -118,7 +134,8 @@ pub(super) fn check(tree: &Tree, network: Network, filters: usize) -> Result<Fou
     let memory_files = check_maps(tree, &mounts)?;
     let pipes = Pipes::of(&descriptors);
     for descriptor in &descriptors {
-        check_descriptor(descriptor, &memory_files, tree.program().inside == 1, &mut found)?;
+        let is_first = tree.program().inside == 1;
+        descriptor.unless_closed(check_descriptor(descriptor, &memory_files, is_first, &mut found))?;
     }
     for descriptor in descriptors.iter().filter(|d| d.process.pid == tree.program().pid && d.number <= 2) {
         let number = descriptor.number.unsigned_abs() as usize;
@@ -363,7 +380,7 @@ fn check_timer(descriptor: &Descriptor<'_>) -> Result<()> {
 }
 
 fn mount_of<'a>(descriptor: &Descriptor<'_>, mounts: &'a [Mounted]) -> Option<&'a Mounted> {
-    let id: u64 = descriptor.field("mnt_id")?.parse().ok()?;
+    let id = descriptor.mount()?;
     mounts.iter().find(|mount| mount.id == id)
 }
 
@@ -419,7 +436,7 @@ fn external_name(descriptor: &Descriptor<'_>) -> Result<String> {
     {
         return Ok(format!("tty[{:x}:{:x}]", stat.st_rdev, stat.st_dev));
     }
-    let id: u64 = descriptor.field("mnt_id").and_then(|id| id.parse().ok()).ok_or_else(|| {
+    let id = descriptor.mount().ok_or_else(|| {
         err!("{}: descriptor {} has no mount", descriptor.process.shown(), descriptor.number)
     })?;
     Ok(format!("file[{id:x}:{:x}]", stat.st_ino))
@@ -432,7 +449,7 @@ fn check_external(descriptors: &[Descriptor<'_>], mounts: &[Mounted], found: &mu
         if !is_file || mount_of(descriptor, mounts).is_some() {
             continue;
         }
-        let name = external_name(descriptor)?;
+        let Some(name) = descriptor.unless_closed(external_name(descriptor).map(Some))? else { continue };
         if !found.streams.contains(&name) {
             return Err(descriptor.refused(
                 &format!("{}, which is no file of the container", descriptor.text()),

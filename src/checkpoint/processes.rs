@@ -58,6 +58,11 @@ impl Process {
         format!("process {} ({})", self.inside, self.name)
     }
 
+    /// True for one that waits for its parent alone, or is being removed.
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.state, 'Z' | 'X')
+    }
+
     /// Its directory in procfs.
     pub(super) fn dir(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}", self.pid))

@@ -10,7 +10,8 @@ use super::dump::{self, DumpOptions, Programs};
 use super::gpu::Cuda;
 use super::image::{Image, Place};
 use super::manifest::{Kind, Manifest};
-use super::processes::{Status, threads};
+use super::processes::{Process, Status, threads};
+use super::reach::{self, Reach};
 use super::{aside, criu_log, filters, memory_fs, requeue};
 use crate::container::{Checkpoint, Choice, CreateOptions, FixedIds, Limits, Signalled};
 use crate::store::Store;
@@ -20,11 +21,11 @@ use rt_sys::error::{Context, Error, Result};
 use rt_sys::ns::Namespaces;
 use rt_sys::process::{self, Memory};
 use rt_sys::{bail, err, fd, look, signal};
-use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::Signal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// An image that is about to be restored.
 #[derive(Debug)]
@@ -77,7 +78,7 @@ impl Restore {
     pub(super) fn open_by(path: &Path, work: Option<&Path>, programs: Option<&Programs>) -> Result<Restore> {
         let image = Image::open(path)?;
         let manifest = readable(&image)?;
-        let work = work.map(|path| dump::open_work(path).map(|(_, dir)| dir)).transpose()?;
+        let work = work.map(dump::open_work).transpose()?;
         let source = match programs {
             Some(programs) => Source::new(image, manifest, programs, work)?,
             None => Source::new(image, manifest, &Programs::find()?, work)?,
@@ -141,12 +142,19 @@ impl Checkpoint for Restore {
         self.source.as_ref().is_some_and(|source| source.manifest.is_of_first())
     }
 
+    fn descriptors(&self) -> Vec<RawFd> {
+        let Some(source) = &self.source else { return Vec::new() };
+        let dirs = std::iter::once(&source.image.dir).chain(&source.work).map(AsRawFd::as_raw_fd);
+        source.criu.descriptors().into_iter().chain(dirs).collect()
+    }
+
     fn restore(&self, config: &Spec, most: &Limits, runtime: Option<BorrowedFd<'_>>) -> Result<i32> {
         let Some(source) = &self.source else { bail!("there is no image") };
         filters::check_image(&source.image, &most.filters)?;
         source.manifest.gpus.map(Path::new("/"))?;
         memory_fs::restore(&source.manifest.memory, &memory_fs::of_config(config), &source.image)?;
         let log_in = source.work.as_ref().unwrap_or(&source.image.dir);
+        reach::check_paths(&source.image)?;
         criu_log::make(log_in, "restore.log")?;
         let restored = source.run_criu(self.tcp_close, runtime);
         restored.map_err(|e| criu_log::explain_in(e, log_in, "restore.log"))?;
@@ -187,8 +195,20 @@ impl Checkpoint for Restore {
 }
 
 impl Source {
-    fn new(image: Image, manifest: Manifest, programs: &Programs, work: Option<OwnedFd>) -> Result<Source> {
-        Ok(Source { image, manifest, criu: programs.criu.open()?, cuda: programs.cuda.clone(), work })
+    fn new(
+        image: Image,
+        manifest: Manifest,
+        programs: &Programs,
+        work: Option<(PathBuf, OwnedFd)>,
+    ) -> Result<Source> {
+        let own = (image.path.as_path(), &image.dir);
+        let dirs: Vec<_> =
+            std::iter::once(own).chain(work.iter().map(|(path, dir)| (path.as_path(), dir))).collect();
+        let (criu, dirs) = programs.criu.open_apart(&dirs)?;
+        let mut dirs = dirs.into_iter();
+        let dir = dirs.next().ok_or_else(|| err!("the directory of the image was not opened"))?;
+        let image = Image { path: image.path, dir };
+        Ok(Source { image, manifest, criu, cuda: programs.cuda.clone(), work: dirs.next() })
     }
 
     /// Has criu make the processes. Its own number must be none of theirs. It ends with this process, or with `runtime`.
@@ -280,12 +300,13 @@ pub(super) fn open_null() -> Result<OwnedFd> {
     rustix::fs::open("/dev/null", flags, Mode::empty()).context(|| "open /dev/null")
 }
 
-/// Compares every thread with the config: criu has set its limits by an image that its owner may have changed.
+/// Compares every thread with the config, and what each process has open with the container: criu has set its limits by an image that
+/// its owner may have changed, and followed links that the program may have made.
 fn check(program: i32, most: &Limits) -> Result<()> {
     // What is mounted there is the kernel's.
     fd::open_proc()?;
     let own = rustix::process::getpid().as_raw_nonzero().get();
-    let mut seen = false;
+    let (mut seen, mut reach) = (false, Reach::of_container()?);
     for entry in look::entries("/proc")? {
         let number = entry.file_name().and_then(|name| name.to_str()?.parse::<i32>().ok());
         let Some(pid) = number else { continue };
@@ -297,6 +318,10 @@ fn check(program: i32, most: &Limits) -> Result<()> {
             let path = format!("/proc/{pid}/task/{thread}/status");
             let status = Status(fd::read_file(Path::new(&path)).context(|| format!("read {path}"))?);
             check_thread(&status, most).map_err(|e| e.context(format!("restored process {pid}")))?;
+        }
+        // One that had ended has nothing any more.
+        if let Some(process) = Process::read(pid)?.filter(|process| !process.has_ended()) {
+            reach.check(&process).map_err(|e| e.context(format!("restored process {pid}")))?;
         }
     }
     if !seen {

@@ -218,7 +218,7 @@ impl Init<'_> {
         };
         // Whatever runs in the container beside this process must find nothing of the host in it: neither descriptors, by
         // /proc/PID/fd, nor the runtime's memory and environment.
-        if self.fifo.is_some() || plan.has_children_of_init() {
+        if self.fifo.is_some() || plan.has_children_of_init() || self.is_beside_criu() {
             self.close_hosts(rootfs, own_exe.as_ref(), exported.as_ref())?;
         } else if plan.late.is_some() {
             // It has the /proc that is unmounted when the program is there.
@@ -230,6 +230,8 @@ impl Init<'_> {
                 return self.restore_first(checkpoint, config);
             }
             Some((checkpoint, config)) => {
+                // criu follows links of the container's, by which it is not to come into this process.
+                undumpable()?;
                 let most = plan.process.limits()?;
                 let program = checkpoint.restore(config, &most, self.runtime)?;
                 checkpoint.check(&most)?;
@@ -334,7 +336,13 @@ impl Init<'_> {
         let mut keep = self.last_hosts();
         keep.extend(self.fifo.map(|fifo| fifo.as_raw_fd()));
         keep.extend(own_exe.into_iter().chain(exported).map(AsRawFd::as_raw_fd));
+        keep.extend(self.restored.iter().flat_map(|(checkpoint, _)| checkpoint.descriptors()));
         fd::close_all_but(3 + self.plan.process.preserve_fds, &keep)
+    }
+
+    /// True where criu restores the program below this process, which stays as its init.
+    fn is_beside_criu(&self) -> bool {
+        self.restored.is_some_and(|(checkpoint, _)| !checkpoint.makes_first())
     }
 
     /// The descriptors of the host that are needed longest.

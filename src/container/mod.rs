@@ -67,7 +67,7 @@ use rt_sys::caller::Caller;
 use rt_sys::error::Result;
 use rt_sys::ns::Namespaces;
 use rt_sys::seccomp::Filter;
-use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fd::{AsFd, BorrowedFd, RawFd};
 use std::path::{Path, PathBuf};
 
 /// What the caller of `create`, `run` or a task of a step asks for, beyond what config.json says. [`request::StartRequest`] adds
@@ -422,12 +422,15 @@ pub(crate) trait Checkpoint: std::fmt::Debug {
 
     /// True where the program was the first process of its PID namespace. The namespace is made together with it.
     fn makes_first(&self) -> bool;
+    /// What [`Checkpoint::restore`] needs open beside the standard streams.
+    fn descriptors(&self) -> Vec<RawFd>;
+
     /// Makes the program's processes, stopped. This one is in the container's root, with all capabilities there, and it is the
     /// first of the container's PID namespace unless that comes with the program. They are its children, or will be those of
     /// who takes its orphans. `config` is the container's; what is made ends with `runtime`. Returns the number of the program
     /// inside.
     fn restore(&self, config: &Spec, most: &Limits, runtime: Option<BorrowedFd<'_>>) -> Result<i32>;
-    /// Compares all processes of this one's /proc with what the config gives.
+    /// Compares all processes of this one's /proc with what the config gives, and all that they have open with the container.
     fn check(&self, most: &Limits) -> Result<()>;
 
     /// Called in the runtime when the program goes on, or is about to: it gets back what no memory holds.

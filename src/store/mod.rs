@@ -248,13 +248,13 @@ impl Store {
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         // The parent of a default place belongs to the system and is not made here.
         match builder.recursive(chosen == Chosen::ByCaller).create(path) {
-            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && chosen == Chosen::ByDefault => {
-                bail!("somebody else has taken that name");
-            }
+            // By another call of this user's, which has begun at the same time, or by somebody else.
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && chosen == Chosen::ByDefault => {}
             made => made?,
         }
         match open_root(path, chosen)? {
             Some(dir) => Ok(Store::at(path, Some(dir))),
+            None if chosen == Chosen::ByDefault => bail!("somebody else has taken that name"),
             None => bail!("not a directory of this user alone"),
         }
     }

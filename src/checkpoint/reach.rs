@@ -1,0 +1,196 @@
+//! That restored processes reach nothing but their container.
+//!
+//! criu opens the files and directories of a program by the paths that they had. Whoever writes to a directory of the container, as
+//! the program itself after a checkpoint, can have put a link there that leads through procfs to what a process of the host has
+//! open. So no path of an image may lead through a link, criu has nothing of the host open (`Criu::open_apart`), and of what it
+//! has made each descriptor, directory, program and mapping is compared with the container's mounts before it runs.
+
+use super::image::Image;
+use super::numbers;
+use super::preflight::{Descriptor, descriptors_of};
+use super::processes::Process;
+use rt_sys::error::{Context, Result};
+use rt_sys::mount::Mounted;
+use rt_sys::{bail, disk, err, fd, mount};
+use rustix::fd::AsFd;
+use rustix::fs::{self, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// How long criu's list of open files may be, in bytes.
+const MOST: usize = 64 << 20;
+/// The magic numbers that a file of criu begins with.
+const MAGIC: usize = 8;
+
+/// What is mapped of no file that has a path: memory that processes share, and that of asynchronous I/O. The kernel shows each of
+/// them as removed.
+const NAMELESS: [&str; 5] = ["/memfd:", "/dev/zero", "/anon_hugepage", "/SYSV", "/[aio]"];
+
+/// Follows each path of the files that `image` has, from the container's root.
+///
+/// # Errors
+/// One leads through a link. The kernel has shown them without any when the image was written.
+pub(super) fn check_paths(image: &Image) -> Result<()> {
+    let shown = || format!("{}/files.img", image.path.display());
+    let file = match fd::open_entry(&image.dir, "files.img", OFlags::RDONLY) {
+        Err(Errno::NOENT) => return Ok(()),
+        file => file.context(shown)?,
+    };
+    let Some(text) = fd::read_regular(file, MOST).context(shown)? else {
+        bail!("{}: no file of at most {MOST} bytes", shown());
+    };
+    for path in paths(&text) {
+        let path = Path::new(OsStr::from_bytes(path));
+        // What is missing is made in the directory above: a file that had been removed, or a socket.
+        let found = path.ancestors().map(open).find(|found| !matches!(found, Err(Errno::NOENT)));
+        if let Some(Err(Errno::LOOP)) = found {
+            return Err(err!(
+                "{}: a link has taken the place of a file or a directory of the program",
+                path.display()
+            )
+            .hint("it could lead out of the container"));
+        }
+    }
+    Ok(())
+}
+
+fn open(path: &Path) -> Result<rustix::fd::OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    fs::openat2(fs::CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+}
+
+/// All paths in a list of open files: a sequence of messages (FileEntry of criu's fdinfo.proto), each behind its length, with one
+/// message of the kind of file, whose strings are names.
+fn paths(text: &[u8]) -> Vec<&[u8]> {
+    let (mut found, mut at) = (Vec::new(), MAGIC);
+    while let Some(length) = text.get(at..).and_then(|rest| rest.first_chunk::<4>()) {
+        let start = at + length.len();
+        at = start.saturating_add(u32::from_le_bytes(*length) as usize).min(text.len());
+        let kinds = numbers::strings(text, start..at).unwrap_or_default();
+        let strings = kinds.into_iter().filter_map(|kind| numbers::strings(text, kind)).flatten();
+        found.extend(strings.map(|string| &text[string]).filter(|string| string.starts_with(b"/")));
+    }
+    found
+}
+
+/// What a restored process may have.
+pub(super) struct Reach {
+    /// The container's mounts.
+    mounts: Vec<Mounted>,
+    /// Device and inode of this call's standard streams, which take the place of the old caller's.
+    streams: Vec<(u64, u64)>,
+    /// Lines of files that are mapped and have been looked at.
+    mapped: BTreeSet<String>,
+}
+
+impl Reach {
+    /// That of a container whose root is this process's, which has the standard streams that criu was given.
+    pub(super) fn of_container() -> Result<Reach> {
+        let own = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
+        let streams = own.iter().map(|stream| fd::stat(stream).map(|stat| (stat.st_dev, stat.st_ino)));
+        Ok(Reach {
+            mounts: mount::table()?,
+            streams: streams.collect::<Result<_>>()?,
+            mapped: BTreeSet::new(),
+        })
+    }
+
+    /// Looks at `process`.
+    ///
+    /// # Errors
+    /// What of it lies elsewhere.
+    pub(super) fn check(&mut self, process: &Process) -> Result<()> {
+        for descriptor in descriptors_of(process)? {
+            self.check_descriptor(&descriptor)?;
+        }
+        for (name, what) in [("cwd", "working directory"), ("root", "root"), ("exe", "program")] {
+            let path = process.dir().join(name);
+            let opened = fs::open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+            let opened = opened.context(|| format!("look at the {what} of {}", process.shown()))?;
+            let mount = disk::mount_id(opened.as_fd());
+            if !mount.is_some_and(|id| self.has(id)) {
+                bail!("its {what} is not in the container");
+            }
+        }
+        self.check_maps(process)
+    }
+
+    fn has(&self, id: u64) -> bool {
+        self.mounts.iter().any(|mount| mount.id == id)
+    }
+
+    fn check_descriptor(&self, descriptor: &Descriptor<'_>) -> Result<()> {
+        // Pipes, sockets and others without a path are of the kernel's own mounts.
+        if !descriptor.target.is_absolute() || descriptor.mount().is_some_and(|id| self.has(id)) {
+            return Ok(());
+        }
+        let stat = fs::stat(descriptor.path()).context(|| format!("look at {}", descriptor.text()))?;
+        let is_memory = stat.st_nlink == 0 && descriptor.text().starts_with("/memfd:");
+        if is_memory || self.streams.contains(&(stat.st_dev, stat.st_ino)) {
+            return Ok(());
+        }
+        bail!(
+            "its descriptor {} is {}, which is no file of the container",
+            descriptor.number,
+            descriptor.text()
+        )
+    }
+
+    /// Looks at files that are mapped. Nobody but root can open what another process has mapped, so the path that the kernel shows
+    /// has to lead to the same file here.
+    fn check_maps(&mut self, process: &Process) -> Result<()> {
+        let shown = || format!("look at the memory of {}", process.shown());
+        let text = fd::read_file(&process.dir().join("maps")).context(shown)?;
+        for line in text.split(|byte| *byte == b'\n') {
+            let line = String::from_utf8_lossy(line);
+            // Addresses, permissions and the place in the file differ.
+            let Some(file) = line.splitn(4, ' ').nth(3) else { continue };
+            let mut fields = file.splitn(3, ' ');
+            let (Some(device), Some(inode), path) = (fields.next(), fields.next(), fields.next()) else {
+                continue;
+            };
+            let path = path.unwrap_or_default().trim_start();
+            let is_nameless =
+                path.ends_with(" (deleted)") && NAMELESS.iter().any(|name| path.starts_with(name));
+            if inode == "0" || is_nameless || self.mapped.contains(file) {
+                continue;
+            }
+            if !open(Path::new(path)).is_ok_and(|opened| is_file(&opened, device, inode)) {
+                bail!("it has {path} in its memory, which is no file of the container");
+            }
+            self.mapped.insert(file.to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// True where `opened` has that device and inode, as procfs writes them (proc_pid_maps(5)).
+fn is_file(opened: impl AsFd, device: &str, inode: &str) -> bool {
+    let Ok(stat) = fs::fstat(opened) else { return false };
+    let own = format!("{:02x}:{:02x}", fs::major(stat.st_dev), fs::minor(stat.st_dev));
+    own == device && stat.st_ino.to_string() == inode
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One FileEntry of type 1 with the id 7 and a file (field 3) of that id with the name `name`.
+    fn entry(name: &[u8]) -> Vec<u8> {
+        let file = [&[8, 7, 50, name.len() as u8][..], name].concat();
+        let entry = [&[8, 1, 16, 7, 26, file.len() as u8][..], &file].concat();
+        [&(entry.len() as u32).to_le_bytes()[..], &entry].concat()
+    }
+
+    #[test]
+    fn paths_are_found() {
+        let text = [&[0; MAGIC][..], &entry(b"/work/d"), &entry(b"x"), &entry(b"/tmp/long name")].concat();
+        assert_eq!(paths(&text), [&b"/work/d"[..], b"/tmp/long name"]);
+        for cut in 0..text.len() {
+            paths(&text[..cut]);
+        }
+    }
+}
