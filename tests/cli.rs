@@ -737,8 +737,8 @@ fn the_man_page_names_every_variable_and_state_directory() {
     ] {
         variables_read(&sources.join(path), &mut read);
     }
-    // One for the lower-case name is enough.
-    read.retain(|name| !name.ends_with("_PROXY"));
+    // One for the lower-case name is enough. criu's are for what it executes, which nobody else does.
+    read.retain(|name| !name.ends_with("_PROXY") && !name.starts_with("CRTOOLS_"));
     assert_eq!(named, read);
     for place in ["/run/rt.", "$XDG_RUNTIME_DIR/rt", "/run/user/UID/rt", "/dev/shm/rt-UID", "/tmp/rt-UID"] {
         assert!(files.contains(place), "{place}");

@@ -267,7 +267,7 @@ fn unsafe_code_is_where_it_belongs() {
 
 /// Who reads the environment, and whose word it is there. `caller` reads what somebody has said who may: where Slurm calls
 /// `rt` with an image's variables among its own, those are left out. docs/design/trust.md has what each variable decides.
-const READERS: [(&str, &str); 18] = [
+const READERS: [(&str, &str); 19] = [
     ("crates/oci-registry/src/http/proxy.rs", "proxies: the caller's"),
     ("crates/oci-registry/src/http/trust.rs", "certificates: the caller's"),
     ("crates/rt-spec/src/environment.rs", "what a container inherits: it decides nothing here"),
@@ -279,6 +279,7 @@ const READERS: [(&str, &str); 18] = [
     ("pull/src/images/prune.rs", "the caller's"),
     ("pull/src/progress.rs", "TERM: the caller's"),
     ("spank/src/plugin.rs", "Slurm's, in its own process"),
+    ("src/checkpoint/gate.rs", "criu's, which has started it"),
     ("src/cli/create.rs", "LISTEN_FDS: counts with this process's own pid in LISTEN_PID only"),
     ("src/cli/mount.rs", "SHELL: the caller's"),
     ("src/cli/slurm/task.rs", "slurmstepd's own, passed on"),
@@ -336,7 +337,7 @@ fn promises_name_tests_that_exist() {
 /// Where the result of a system call or of a look at a file loses its error: how many lines of the file do so, and what every
 /// errno stands for there. "No" is an errno that means no, and every other error is an error. A new place is an error that is
 /// returned, or a row with its reason.
-const DROPPED: [(&str, usize, &str); 46] = [
+const DROPPED: [(&str, usize, &str); 48] = [
     ("crates/oci-registry/src/registries_conf.rs", 1, "EACCES: the certificates are not for the caller"),
     ("crates/rt-image-store/src/lib.rs", 1, "what cannot be proven is not trusted"),
     ("crates/rt-image-store/src/mark.rs", 2, "what cannot be looked at stays"),
@@ -357,6 +358,8 @@ const DROPPED: [(&str, usize, &str); 46] = [
     ("pull/src/limits.rs", 2, "a limit that cannot be read is none"),
     ("pull/src/pull.rs", 1, "rename with RENAME_NOREPLACE decides afterwards"),
     ("pull/src/save/mod.rs", 1, "what cannot be proven to be a layout is not replaced"),
+    ("src/checkpoint/gate.rs", 2, "without an answer nothing goes on"),
+    ("src/checkpoint/reach.rs", 1, "what cannot be looked at is not the container's"),
     ("src/cli/events.rs", 2, "a figure that cannot be read is left out"),
     ("src/cli/operand.rs", 2, "another user's file stops nobody, whatever he makes the kernel say of it"),
     ("src/cli/slurm/broadcast.rs", 1, "what cannot be looked at is not removed"),

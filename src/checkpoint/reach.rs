@@ -76,6 +76,47 @@ fn paths(text: &[u8]) -> Vec<&[u8]> {
     found
 }
 
+/// Looks through what is on its way through sockets.
+///
+/// # Errors
+/// A descriptor is, which nobody could look at when it is restored.
+pub(super) fn check_queues(image: &Image) -> Result<()> {
+    let shown = || format!("{}/sk-queues.img", image.path.display());
+    let file = match fd::open_entry(&image.dir, "sk-queues.img", OFlags::RDONLY) {
+        Err(Errno::NOENT) => return Ok(()),
+        file => file.context(shown)?,
+    };
+    match fd::read_regular(file, MOST).context(shown)?.as_deref().map(passes_descriptors) {
+        Some(Some(false)) => Ok(()),
+        Some(Some(true)) => {
+            Err(err!("a descriptor is on its way through a socket, and the program is process 1")
+                .hint("have it received before, or start the program with --init"))
+        }
+        _ => bail!("{}: it has a form that rt does not know", shown()),
+    }
+}
+
+/// Whether a packet has descriptors; none for no sequence of packets: messages (SkPacketEntry of criu's sk-packet.proto), each behind
+/// its length and before the packet's data.
+fn passes_descriptors(text: &[u8]) -> Option<bool> {
+    /// SkPacketEntry.length and .scm.
+    const LENGTH: u64 = 2;
+    const SCM: u64 = 4;
+    let mut at = MAGIC;
+    while at < text.len() {
+        let start = at + 4;
+        let length = u32::from_le_bytes(*text.get(at..)?.first_chunk()?);
+        let end = start.checked_add(usize::try_from(length).ok()?)?;
+        text.get(start..end)?;
+        if !numbers::fields(text, start..end, SCM)?.is_empty() {
+            return Some(true);
+        }
+        let data = numbers::number(text, numbers::fields(text, start..end, LENGTH)?.pop()?)?;
+        at = end.checked_add(usize::try_from(data).ok()?)?;
+    }
+    Some(false)
+}
+
 /// What a restored process may have.
 pub(super) struct Reach {
     /// The container's mounts.
@@ -183,6 +224,17 @@ mod tests {
         let file = [&[8, 7, 50, name.len() as u8][..], name].concat();
         let entry = [&[8, 1, 16, 7, 26, file.len() as u8][..], &file].concat();
         [&(entry.len() as u32).to_le_bytes()[..], &entry].concat()
+    }
+
+    #[test]
+    fn descriptors_on_their_way_are_found() {
+        let plain = [&[0; MAGIC][..], &[4, 0, 0, 0, 8, 1, 16, 3], b"abc"].concat();
+        assert_eq!(passes_descriptors(&plain), Some(false));
+        let passed = [&plain[..], &[10, 0, 0, 0, 8, 1, 16, 1, 34, 4, 8, 1, 16, 7, b'x']].concat();
+        assert_eq!(passes_descriptors(&passed), Some(true));
+        for cut in MAGIC + 1..MAGIC + 8 {
+            assert_eq!(passes_descriptors(&plain[..cut]), None, "{cut}");
+        }
     }
 
     #[test]

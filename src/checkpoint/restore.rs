@@ -1,27 +1,28 @@
 //! `rt restore`: the processes of an image in a container that `rt` has made from the config, as for `rt run`. Nothing in an
 //! image decides a mount, a device or a namespace.
 //!
-//! criu is a child of the container's init, in the session of that. It leaves the processes stopped. Before they go on, `rt`
-//! compares what the kernel says of each thread with the config: registers, memory and limits come from the image, which its
-//! owner may have changed.
+//! criu is a child of the container's init, in the session of that. While criu still holds the processes (`gate`), `rt` compares what
+//! the kernel says of each thread with the config: registers, memory and limits come from the image, which its owner may have
+//! changed. criu leaves the processes stopped, so that the container is known before they go on.
 
 use super::criu::Opened;
 use super::dump::{self, DumpOptions, Programs};
+use super::gate::Gate;
 use super::gpu::Cuda;
 use super::image::{Image, Place};
 use super::manifest::{Kind, Manifest};
 use super::processes::{Process, Status, threads};
 use super::reach::{self, Reach};
 use super::{aside, criu_log, filters, memory_fs, requeue};
-use crate::container::{Checkpoint, Choice, CreateOptions, FixedIds, Limits, Signalled};
+use crate::container::{self, Checkpoint, Choice, CreateOptions, FixedIds, Held, Limits, Signalled};
 use crate::store::Store;
 use rt_config::Lookup;
 use rt_spec::Spec;
-use rt_sys::error::{Context, Error, Result};
+use rt_sys::error::{Context, Result};
 use rt_sys::ns::Namespaces;
 use rt_sys::process::{self, Memory};
 use rt_sys::{bail, err, fd, look, signal};
-use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::Signal;
@@ -33,6 +34,8 @@ struct Source {
     image: Image,
     manifest: Manifest,
     criu: Opened,
+    /// This executable, which asks for criu.
+    exe: OwnedFd,
     cuda: Option<Cuda>,
     /// Where criu writes its log, if not into the image.
     work: Option<OwnedFd>,
@@ -144,26 +147,35 @@ impl Checkpoint for Restore {
 
     fn descriptors(&self) -> Vec<RawFd> {
         let Some(source) = &self.source else { return Vec::new() };
-        let dirs = std::iter::once(&source.image.dir).chain(&source.work).map(AsRawFd::as_raw_fd);
-        source.criu.descriptors().into_iter().chain(dirs).collect()
+        let own = [&source.image.dir, &source.exe].into_iter().chain(&source.work).map(AsRawFd::as_raw_fd);
+        source.criu.descriptors().into_iter().chain(own).collect()
     }
 
-    fn restore(&self, config: &Spec, most: &Limits, runtime: Option<BorrowedFd<'_>>) -> Result<i32> {
+    fn restore(
+        &self,
+        config: &Spec,
+        most: &Limits,
+        runtime: Option<BorrowedFd<'_>>,
+        held: &mut dyn FnMut(Held) -> Result<()>,
+    ) -> Result<i32> {
         let Some(source) = &self.source else { bail!("there is no image") };
         filters::check_image(&source.image, &most.filters)?;
         source.manifest.gpus.map(Path::new("/"))?;
         memory_fs::restore(&source.manifest.memory, &memory_fs::of_config(config), &source.image)?;
         let log_in = source.work.as_ref().unwrap_or(&source.image.dir);
         reach::check_paths(&source.image)?;
+        if source.manifest.is_of_first() {
+            reach::check_queues(&source.image)?;
+        }
         criu_log::make(log_in, "restore.log")?;
-        let restored = source.run_criu(self.tcp_close, runtime);
+        let restored = source.run_criu(self.tcp_close, runtime, held);
         restored.map_err(|e| criu_log::explain_in(e, log_in, "restore.log"))?;
         Ok(source.manifest.program)
     }
 
-    fn check(&self, most: &Limits) -> Result<()> {
+    fn check(&self, most: &Limits, others: &[i32]) -> Result<()> {
         let Some(source) = &self.source else { bail!("there is no image") };
-        check(source.manifest.program, most)
+        check(source.manifest.program, most, others)
     }
 
     fn goes_on(&self, store: &Store, id: &str) -> Result<()> {
@@ -208,27 +220,47 @@ impl Source {
         let mut dirs = dirs.into_iter();
         let dir = dirs.next().ok_or_else(|| err!("the directory of the image was not opened"))?;
         let image = Image { path: image.path, dir };
-        Ok(Source { image, manifest, criu, cuda: programs.cuda.clone(), work: dirs.next() })
+        let exe = container::executable(fd::open_proc()?.as_fd())?;
+        Ok(Source { image, manifest, criu, exe, cuda: programs.cuda.clone(), work: dirs.next() })
     }
 
-    /// Has criu make the processes. Its own number must be none of theirs. It ends with this process, or with `runtime`.
-    fn run_criu(&self, tcp_close: bool, runtime: Option<BorrowedFd<'_>>) -> Result<()> {
+    /// Has criu make the processes, and `held` look at them before they can run. Its own number must be none of theirs. It ends with
+    /// this process, or with `runtime`.
+    fn run_criu(
+        &self,
+        tcp_close: bool,
+        runtime: Option<BorrowedFd<'_>>,
+        held: &mut dyn FnMut(Held) -> Result<()>,
+    ) -> Result<()> {
         let streams = self.streams()?;
         let args = self.arguments(tcp_close, &streams);
-        let streams = streams.iter().map(|(stream, _)| stream);
-        let keep: Vec<&OwnedFd> = std::iter::once(&self.image.dir).chain(&self.work).chain(streams).collect();
-        let become_criu = || {
+        let gate = Gate::new(&self.exe)?;
+        let mut keep: Vec<&OwnedFd> = std::iter::once(&self.image.dir).chain(&self.work).collect();
+        keep.extend(streams.iter().map(|(stream, _)| stream));
+        keep.extend(gate.descriptors());
+        let try_criu = || {
             rustix::process::umask(Mode::RWXG | Mode::RWXO);
-            let ends = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
-            aside::report(&ends.err().map_or_else(|| self.criu.exec(&args, &keep), Error::from))
+            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+            let (more, script) = gate.arguments()?;
+            let keep: Vec<&OwnedFd> = keep.iter().copied().chain([&script]).collect();
+            Ok(self.criu.exec(&[args, more].concat(), &keep))
+        };
+        let become_criu = || match try_criu() {
+            Ok(error) | Err(error) => aside::report(&error),
         };
         let child = match self.manifest.is_of_first() {
             true => process::spawn(Namespaces::NONE, Memory::Copied, become_criu),
             false => process::spawn_as(self.manifest.highest + 1, become_criu),
         };
         let child = child.context(|| "start criu")?;
+        let has_asked = gate.wait(&child, runtime, held).inspect_err(|_| child.end())?;
         aside::wait_beside(&child, runtime)?;
-        aside::succeeded(&child, "criu")
+        aside::succeeded(&child, "criu")?;
+        match has_asked {
+            true => Ok(()),
+            // As one that is older than the action, which has been there since criu 2.4.
+            false => bail!("criu has not waited for a look at what it has made"),
+        }
     }
 
     /// Standard streams of this call that take the place of the old caller's, and what criu calls those. They are copies, since
@@ -302,7 +334,7 @@ pub(super) fn open_null() -> Result<OwnedFd> {
 
 /// Compares every thread with the config, and what each process has open with the container: criu has set its limits by an image that
 /// its owner may have changed, and followed links that the program may have made.
-fn check(program: i32, most: &Limits) -> Result<()> {
+fn check(program: i32, most: &Limits, others: &[i32]) -> Result<()> {
     // What is mounted there is the kernel's.
     fd::open_proc()?;
     let own = rustix::process::getpid().as_raw_nonzero().get();
@@ -310,7 +342,7 @@ fn check(program: i32, most: &Limits) -> Result<()> {
     for entry in look::entries("/proc")? {
         let number = entry.file_name().and_then(|name| name.to_str()?.parse::<i32>().ok());
         let Some(pid) = number else { continue };
-        if pid == own {
+        if pid == own || others.contains(&pid) {
             continue;
         }
         seen |= pid == program;

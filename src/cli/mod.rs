@@ -56,6 +56,9 @@ pub static PROGRAM: Program = Program {
 /// `rt`'s main: runs the command line of this process and returns the exit code.
 pub fn main() -> u8 {
     container::init_main();
+    if std::env::args_os().len() == 3 {
+        crate::checkpoint::gate_main();
+    }
     rt_cli::run_words(&PROGRAM, &own_words())
 }
 

@@ -11,7 +11,9 @@ use super::plan::{Plan, ProcessPlan, Sysctl};
 use super::program::Prepared;
 use super::sync::{FromInit, Link};
 use super::trace::{self, Phase};
-use super::{Checkpoint, account, devices, entrypoint, layer, mounts, package_managers, pid1, refused, root};
+use super::{
+    Checkpoint, Held, account, devices, entrypoint, layer, mounts, package_managers, pid1, refused, root,
+};
 use crate::hooks::{self, Stage};
 use crate::store::ContainerDir;
 use rt_spec::Spec;
@@ -19,7 +21,7 @@ use rt_spec::state::Status;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::ns::{self, IdMaps, MountNamespaceId, Namespace, Namespaces, Setgroups};
 use rt_sys::rootfs::{MountPoint, Rootfs, Symlink};
-use rt_sys::{bail, caps, err, fd, net, process, tty};
+use rt_sys::{bail, caps, err, fd, net, process, signal, tty};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::fs::{self, Mode, OFlags};
@@ -233,9 +235,13 @@ impl Init<'_> {
                 // criu follows links of the container's, by which it is not to come into this process.
                 undumpable()?;
                 let most = plan.process.limits()?;
-                let program = checkpoint.restore(config, &most, self.runtime)?;
-                checkpoint.check(&most)?;
-                Some(program)
+                // criu holds them by ptrace(2), and its own end would let them go. All that this process can reach are those of its
+                // PID namespace.
+                let mut held = |held: Held| {
+                    let checked = checkpoint.check(&most, &held.by);
+                    checked.inspect_err(|_| drop(signal::send(-1, libc::SIGKILL)))
+                };
+                Some(checkpoint.restore(config, &most, self.runtime, &mut held)?)
             }
             None => None,
         };

@@ -47,7 +47,7 @@ pub(crate) use lifecycle::{
 pub(crate) use not_executable::loader_of;
 pub(crate) use pid1::main as init_main;
 pub(crate) use plan::criu_filter;
-pub(crate) use protect::{protect_binary, sealed};
+pub(crate) use protect::{executable, protect_binary, sealed};
 pub(crate) use ranks::run_rank;
 pub(crate) use refused::remedy as namespaces_remedy;
 pub(crate) use saving::{keep_layer, show_as_bundle};
@@ -427,11 +427,19 @@ pub(crate) trait Checkpoint: std::fmt::Debug {
 
     /// Makes the program's processes, stopped. This one is in the container's root, with all capabilities there, and it is the
     /// first of the container's PID namespace unless that comes with the program. They are its children, or will be those of
-    /// who takes its orphans. `config` is the container's; what is made ends with `runtime`. Returns the number of the program
-    /// inside.
-    fn restore(&self, config: &Spec, most: &Limits, runtime: Option<BorrowedFd<'_>>) -> Result<i32>;
-    /// Compares all processes of this one's /proc with what the config gives, and all that they have open with the container.
-    fn check(&self, most: &Limits) -> Result<()>;
+    /// who takes its orphans. `config` is the container's; what is made ends with `runtime`. `held` is called while none
+    /// of them can run; where it fails, it has ended them all. Returns the number of the program inside.
+    fn restore(
+        &self,
+        config: &Spec,
+        most: &Limits,
+        runtime: Option<BorrowedFd<'_>>,
+        held: &mut dyn FnMut(Held) -> Result<()>,
+    ) -> Result<i32>;
+
+    /// Compares all processes of this one's /proc, but this one and `others`, with what the config gives, and all that they have open
+    /// with the container.
+    fn check(&self, most: &Limits, others: &[i32]) -> Result<()>;
 
     /// Called in the runtime when the program goes on, or is about to: it gets back what no memory holds.
     fn goes_on(&self, store: &Store, id: &str) -> Result<()>;
@@ -455,6 +463,15 @@ pub(crate) enum Signalled {
     Taken,
     /// The container has ended, and this is the exit code.
     Ended(u8),
+}
+
+/// Restored processes that cannot run, by their numbers in the PID namespace of who has had them made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Held {
+    /// The program.
+    pub program: i32,
+    /// The processes that hold them.
+    pub by: [i32; 2],
 }
 
 /// What restored processes have.

@@ -40,7 +40,7 @@ pub(crate) fn protect_binary() -> Result<()> {
 
 /// This executable, to be executed once more when the host's files are out of reach, and as a program of the container: a file
 /// that nobody inside can write. `proc` is the host's procfs.
-pub(super) fn executable(proc: BorrowedFd<'_>) -> Result<OwnedFd> {
+pub(crate) fn executable(proc: BorrowedFd<'_>) -> Result<OwnedFd> {
     let exe = fs::openat(proc, "self/exe", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
         .context(|| "open /proc/self/exe")?;
     if fd::stat(&exe)?.st_size as usize > stand_in::LONGEST {

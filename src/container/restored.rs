@@ -10,8 +10,8 @@
 use super::init::Init;
 use super::plan::{MountKind, MountPlan, Plan};
 use super::sync::{FromInit, Link};
-use super::{Checkpoint, mounts};
-use rt_sys::error::{Context, Error, Result};
+use super::{Checkpoint, Held, Limits, mounts};
+use rt_sys::error::{Context, Result};
 use rt_sys::mount::{self, Follow, Recursive};
 use rt_sys::ns::{self, Namespace, Namespaces};
 use rt_sys::process::{self, Child, Memory};
@@ -20,7 +20,6 @@ use rt_sys::{bail, err, fd, signal};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags};
-use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, PidfdFlags};
 use std::convert::Infallible;
@@ -94,14 +93,16 @@ impl Init<'_> {
 
     fn make_first(&self, checkpoint: &dyn Checkpoint, config: &rt_spec::Spec) -> Result<()> {
         let most = self.plan.process.limits()?;
-        checkpoint.restore(config, &most, self.runtime)?;
-        let first = self.only_child()?;
-        // For the children of this process.
-        ns::join(&first.pidfd, Namespace::Pid).context(|| "join the PID namespace that criu has made")?;
-        beside(|| {
-            self.plan.mount_proc()?;
-            checkpoint.check(&most)
+        let mut held = None;
+        checkpoint.restore(config, &most, self.runtime, &mut |Held { program, .. }| {
+            let first = held.insert(open(program)?);
+            // Where criu ends before the program has, its end lets that go.
+            self.look_at(first, checkpoint, &most).inspect_err(|_| first.kill())
         })?;
+        let Some(first) = held else { bail!("criu has not shown what it has made") };
+        if self.only_child()?.pid != first.pid {
+            bail!("criu has left another process than it has shown");
+        }
         if let Some(link) = self.link {
             link.tell(&FromInit::Pid(first.pid.as_raw_nonzero().get()))?;
             link.tell(&FromInit::Ready(None))?;
@@ -118,6 +119,16 @@ impl Init<'_> {
         })?;
         signal::send_pidfd(&first.pidfd, libc::SIGCONT).context(|| "continue the restored program")?;
         Ok(())
+    }
+
+    /// Gives the container the procfs of the PID namespace whose first process is `first`, and compares what is in it with the config.
+    fn look_at(&self, first: &Child, checkpoint: &dyn Checkpoint, most: &Limits) -> Result<()> {
+        // For the children of this process.
+        ns::join(&first.pidfd, Namespace::Pid).context(|| "join the PID namespace that criu has made")?;
+        beside(|| {
+            self.plan.mount_proc()?;
+            checkpoint.check(most, &[])
+        })
     }
 
     /// Waits until the runtime has said something. This process has a copy of its end of the link, so that it does not see that end
@@ -161,13 +172,8 @@ impl Plan {
         let tree = mounts::new_proc(mount)?;
         // What hooks have mounted there, such as the one for GPUs, comes along.
         let below = take_below_proc()?;
-        // It is another PID namespace's. Whoever has a file or a directory of it would keep it: then the kernel refuses (EBUSY).
-        rustix::mount::unmount(PROC, UnmountFlags::empty()).map_err(|e| match e {
-            Errno::BUSY => {
-                err!("a restored process has a file or a directory of /proc, which would be the host's")
-            }
-            e => Error::from(e).context("unmount /proc"),
-        })?;
+        // It is another PID namespace's, and criu has it until its end. A restored process that has a file of it has one of no mount.
+        rustix::mount::unmount(PROC, UnmountFlags::DETACH).context(|| "unmount /proc")?;
         mount::attach_to(&tree, Path::new(PROC)).context(|| "mount /proc")?;
         for (point, tree) in &below {
             mount::attach_to(tree, point).context(|| format!("mount {}", point.display()))?;
