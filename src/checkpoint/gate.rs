@@ -8,7 +8,7 @@
 use crate::container::{self, Held};
 use rt_sys::error::{Context, Result};
 use rt_sys::process::{self, Child};
-use rt_sys::{bail, fd};
+use rt_sys::{bail, fd, start};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags};
@@ -98,6 +98,10 @@ impl<'a> Gate<'a> {
 
 /// The program that criu executes. Returns only where this process is not to be that.
 pub(crate) fn main() {
+    // Each start of rt comes by here.
+    if !start::exec_path().is_some_and(|path| path.as_encoded_bytes().starts_with(b"/proc/")) {
+        return;
+    }
     let mut args = std::env::args_os().skip(1);
     let (Some(words), Some(_script), None) = (args.next(), args.next(), args.next()) else { return };
     let Some(numbers) = words.to_str().and_then(|words| words.strip_prefix(NAME)?.strip_prefix(':')) else {

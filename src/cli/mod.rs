@@ -31,6 +31,7 @@ mod stop;
 mod table;
 mod update;
 
+use crate::checkpoint::gate_main;
 use crate::container::{self, RunningTask, StepTask};
 use crate::store::Store;
 use ::log::LevelFilter;
@@ -56,9 +57,7 @@ pub static PROGRAM: Program = Program {
 /// `rt`'s main: runs the command line of this process and returns the exit code.
 pub fn main() -> u8 {
     container::init_main();
-    if std::env::args_os().len() == 3 {
-        crate::checkpoint::gate_main();
-    }
+    gate_main();
     rt_cli::run_words(&PROGRAM, &own_words())
 }
 

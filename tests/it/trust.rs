@@ -13,7 +13,7 @@ tests! {
     ROOT { state_is_hidden_at_a_second_path, later_mounts_show_no_state, a_taken_place_is_named }
     BOTH { a_bind_of_the_state_is_refused, state_is_hidden_behind_links, state_is_hidden_in_the_root }
     USER {
-        root_inside_cannot_uncover_state, nobody_forges_the_default_place, the_place_of_other_calls_is_hidden, the_place_behind_a_link_is_hidden, no_state_in_a_runtime_directory_of_others, state_is_not_in_shared_memory,
+        root_inside_cannot_uncover_state, nobody_forges_the_default_place, the_place_of_other_calls_is_hidden, the_place_behind_a_link_is_hidden, no_state_in_a_runtime_directory_of_others, state_is_not_in_shared_memory, many_first_calls_at_once,
     }
 }
 
@@ -179,6 +179,25 @@ fn no_state_in_a_runtime_directory_of_others(ctx: &Ctx) {
         let found = [&theirs, &own].map(|dir| dir.join("rt").exists());
         rt(&["delete", "--force", &id]).silent();
         assert_eq!(found, [false, false], "{}", runtime.display());
+    }
+}
+
+/// Calls that make the state directory at the same time, as the ranks of a user who has never called `rt` before.
+fn many_first_calls_at_once(ctx: &Ctx) {
+    let bundle = ctx.bundle().ops(&["ready"]);
+    for round in 0..20 {
+        let runtime = ctx.mkdir(&format!("runtime{round}"));
+        ctx.give(&runtime);
+        fs::set_permissions(&runtime, fs::Permissions::from_mode(0o700)).unwrap();
+        let call = |_| {
+            let run = ctx.command(ctx.rt_path()).args(["run", "--bundle"]).arg(&bundle.dir).arg(ctx.id());
+            run.env("XDG_RUNTIME_DIR", &runtime).spawn()
+        };
+        let calls: Vec<_> = (0..8).map(call).collect();
+        for call in calls {
+            let out = call.wait();
+            assert_eq!((out.code, out.stderr.as_str()), (0, ""), "{out:?}");
+        }
     }
 }
 
