@@ -218,6 +218,8 @@ check filter/root 0 "^refused" filtered root
 check limits/memory 1 "restore /tmp: the config mounts no file system in memory there" \
 	limits 'c["mounts"] = [m for m in c["mounts"] if m["destination"] != "/tmp"]'
 
+. integration/checkpoint/busy
+
 for shape in init hpc first; do
 	check "$shape/filter" 1 "^rt: process [0-9]* .cases. has a seccomp filter" refused $shape filter
 	check "$shape/memfd" 1 "descriptor 3 is /memfd:twice .*mapped too.*close it" refused $shape memfd-twice

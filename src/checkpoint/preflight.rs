@@ -97,6 +97,15 @@ impl Descriptor<'_> {
         Ok((kind, stat.st_mode & 0o777))
     }
 
+    /// What was found out about it; nothing where the process, which runs, has closed it meanwhile: its link leads nowhere then.
+    fn unless_closed<T: Default>(&self, looked: Result<T>) -> Result<T> {
+        match looked {
+            Err(e) if e.is(libc::ENOENT) || e.is(libc::ESRCH) => Ok(T::default()),
+            Err(e) if e.is(libc::EACCES) && has_ended(self.process)? => Ok(T::default()),
+            looked => looked,
+        }
+    }
+
     /// The link in procfs.
     pub(super) fn path(&self) -> PathBuf {
         self.process.dir().join(format!("fd/{}", self.number))
@@ -118,12 +127,13 @@ pub(super) fn check(tree: &Tree, network: Network, filters: usize) -> Result<Fou
     let memory_files = check_maps(tree, &mounts)?;
     let pipes = Pipes::of(&descriptors);
     for descriptor in &descriptors {
-        check_descriptor(descriptor, &memory_files, tree.program().inside == 1, &mut found)?;
+        let checked = check_descriptor(descriptor, &memory_files, tree.program().inside == 1, &mut found);
+        descriptor.unless_closed(checked)?;
     }
     for descriptor in descriptors.iter().filter(|d| d.process.pid == tree.program().pid && d.number <= 2) {
         let number = descriptor.number.unsigned_abs() as usize;
-        found.streams[number] = stream_name(descriptor, &mounts, &pipes)?;
-        (found.kinds[number], found.modes[number]) = descriptor.kind()?;
+        found.streams[number] = descriptor.unless_closed(stream_name(descriptor, &mounts, &pipes))?;
+        (found.kinds[number], found.modes[number]) = descriptor.unless_closed(descriptor.kind())?;
     }
     check_external(&descriptors, &mounts, &mut found)?;
     check_sockets(&descriptors, tree, network, &mut found)?;
@@ -151,9 +161,9 @@ fn check_process(process: &Process, filters: usize) -> Result<()> {
     Ok(())
 }
 
-/// True where a process has nothing any more but a parent that has not waited for it.
+/// True where a process has ended, or is about to.
 fn has_ended(process: &Process) -> Result<bool> {
-    Ok(Process::read(process.pid)?.is_none_or(|process| process.state == 'Z'))
+    Ok(Process::read(process.pid)?.is_none_or(|process| process.ends))
 }
 
 /// True for what procfs says of a process that ends, or has been waited for.
@@ -161,15 +171,17 @@ fn may_have_ended(e: &Error) -> bool {
     [libc::EACCES, libc::ESRCH, libc::ENOENT].into_iter().any(|errno| e.is(errno))
 }
 
-/// All descriptors of a process.
+/// All descriptors of a process. One that is ending has none.
 pub(super) fn descriptors_of(process: &Process) -> Result<Vec<Descriptor<'_>>> {
+    match read_descriptors(process) {
+        Err(e) if may_have_ended(&e) && has_ended(process)? => Ok(Vec::new()),
+        read => read,
+    }
+}
+
+fn read_descriptors(process: &Process) -> Result<Vec<Descriptor<'_>>> {
     let mut descriptors = Vec::new();
-    let entries = match look::entries(process.dir().join("fd")) {
-        // It is ending, and has none any more.
-        Err(e) if may_have_ended(&e) && has_ended(process)? => return Ok(descriptors),
-        entries => entries?,
-    };
-    for path in entries {
+    for path in look::entries(process.dir().join("fd"))? {
         let number = path.file_name().and_then(|name| name.to_str()?.parse().ok());
         let Some(number) = number else { continue };
         let shown = || format!("{}: look at descriptor {number}", process.shown());
@@ -432,7 +444,10 @@ fn check_external(descriptors: &[Descriptor<'_>], mounts: &[Mounted], found: &mu
         if !is_file || mount_of(descriptor, mounts).is_some() {
             continue;
         }
-        let name = external_name(descriptor)?;
+        let name = descriptor.unless_closed(external_name(descriptor))?;
+        if name.is_empty() {
+            continue;
+        }
         if !found.streams.contains(&name) {
             return Err(descriptor.refused(
                 &format!("{}, which is no file of the container", descriptor.text()),
