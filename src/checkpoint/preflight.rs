@@ -6,8 +6,10 @@ use super::processes::{Process, Tree};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Mounted};
 use rt_sys::{err, fd, look};
-use rustix::fs::{self, FileType};
+use rustix::fd::OwnedFd;
+use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -28,7 +30,7 @@ const PROC: u64 = 0x9fa0;
 const KEPT: [&str; 6] = ["eventpoll", "eventfd", "signalfd", "timerfd", "pidfd", "inotify"];
 
 /// What is known of a tree that can be dumped.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Found {
     /// What of the caller the program's standard streams are, by the name that criu is told when it restores; empty what is the
     /// container's own.
@@ -79,6 +81,12 @@ impl Descriptor<'_> {
     /// What stands behind `key` in fdinfo.
     fn field(&self, key: &str) -> Option<&str> {
         self.info.lines().find_map(|line| Some(line.strip_prefix(key)?.strip_prefix(':')?.trim()))
+    }
+
+    /// Whether it can be read or written: the access mode of open(2).
+    fn access(&self) -> i32 {
+        let flags = self.field("flags").and_then(|text| i32::from_str_radix(text, 8).ok());
+        flags.unwrap_or(0) & libc::O_ACCMODE
     }
 
     /// The inode of a pipe or a socket.
@@ -390,8 +398,7 @@ impl Pipes {
         let mut pipes = Pipes { read: BTreeSet::new(), written: BTreeSet::new() };
         for descriptor in descriptors {
             let Some(inode) = descriptor.inode("pipe") else { continue };
-            let flags = descriptor.field("flags").and_then(|text| i32::from_str_radix(text, 8).ok());
-            let mode = flags.unwrap_or(0) & libc::O_ACCMODE;
+            let mode = descriptor.access();
             if mode != libc::O_WRONLY {
                 pipes.read.insert(inode);
             }
@@ -421,6 +428,19 @@ fn stream_name(descriptor: &Descriptor<'_>, mounts: &[Mounted], pipes: &Pipes) -
         return Ok(String::new());
     }
     external_name(descriptor)
+}
+
+/// Opens the standard input of a process anew, with a place of its own. `None` where it is no file of the caller's that the process
+/// only reads.
+pub(super) fn input_of(process: &Process) -> Result<Option<OwnedFd>> {
+    let (all, mounts) = (descriptors_of(process)?, mount::table_in(&process.dir())?);
+    let Some(input) = all.iter().find(|descriptor| descriptor.number == 0) else { return Ok(None) };
+    let is_own = !input.target.is_absolute() || mount_of(input, &mounts).is_some();
+    if is_own || input.access() != libc::O_RDONLY || input.kind()?.0 != Kind::File {
+        return Ok(None);
+    }
+    let file = fs::open(input.path(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    file.map(Some).context(|| format!("open {}, the program's standard input", input.text()))
 }
 
 /// What criu calls a file that no mount of the container shows.

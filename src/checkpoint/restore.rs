@@ -85,6 +85,13 @@ impl Restore {
         Ok(Restore { source: Some(source), ..Restore::default() })
     }
 
+    /// True where `file` is the one that was the program's standard input.
+    pub(super) fn had_input(&self, file: &OwnedFd) -> Result<bool> {
+        let name = self.source.as_ref().and_then(|source| source.manifest.streams.first());
+        let inode = fd::stat(file)?.st_ino;
+        Ok(name.is_some_and(|name| name.ends_with(&format!(":{inode:x}]"))))
+    }
+
     /// Has a container get the processes of the image, where they have their numbers.
     pub(crate) fn make_in(self, options: &mut CreateOptions) {
         if !self.makes_first() {
