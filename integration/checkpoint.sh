@@ -54,47 +54,7 @@ replaced() { # WHAT IT WAS
 check streams/null 7 "" replaced /dev/null
 check streams/file 1 "standard stream 0 was a file, and is none now" replaced "$work/home/file"
 
-# Clones of a program that goes on: each has its memory, what it had in /tmp, a host name and a log of its own.
-forked() { # SHAPE FLAGS...
-	local shape=$1 name flags=(--init) bundle=init status=0
-	[ "$shape" != first ] || flags=()
-	[ "$shape" != hpc ] || flags=() bundle=hpc
-	rm -f "$work"/out/*
-	user "$rt" run -d --name warm "${flags[@]}" "$work/$bundle" -- sh -c 'mine=/tmp/mine.$$; echo "from memory" >$mine; n=0
-		while [ ! -e /out/go ]; do n=$((n + 1)); echo $n >/out/ready; sleep 0.05; done
-		read name </proc/sys/kernel/hostname; echo "$name $(cat $mine)"' </dev/null 2>&1 | cat
-	for _ in $(seq 200); do [ -e "$work/out/ready" ] && break; sleep 0.05; done
-	user "$rt" fork $layers warm one two three || status=1
-	user touch "$work/out/go"
-	for name in warm one two three; do
-		[ $status = 0 ] || break
-		for _ in $(seq 100); do user "$rt" logs $name | grep -q memory && break; sleep 0.05; done
-		user "$rt" logs $name | tr '\n' ,
-		user "$rt" delete --force $name || status=1
-	done
-	[ $status = 0 ] || user "$rt" delete --force warm
-	[ ! -e "$work/run/rt/.clones" ] || { ls -A "$work/run/rt/.clones"; status=1; }
-	rm -f "$work"/out/*
-	return $status
-}
-clones="one from memory,two from memory,three from memory,"
-for shape in init first hpc; do
-	layers=
-	check fork/$shape 0 "$clones" forked $shape
-	user mkdir "$work/home/layers"
-	layers="--overlay $work/home/layers"
-	check fork/$shape/layers 0 "$clones" forked $shape
-	check fork/$shape/layers/own 0 "one three two" eval 'echo $(ls "$work/home/layers") && rm -rf "$work/home/layers"'
-done
-layered() { # a layer is one container's
-	start init tree --overlay "$work/home/layer" || return 9
-	user "$rt" fork tree one
-	local status=$?
-	user "$rt" delete --force tree
-	wait $runs
-	return $status
-}
-check fork/layer 1 "container tree has a layer" layered
+. integration/checkpoint/forks
 
 # run --checkpoint: ended by signals, and called again until the program has come to its end.
 grows() { # until the program, which was ended or is new, writes
@@ -126,10 +86,7 @@ check again/signals 0 "" again USR1 TERM USR1
 flags="--checkpoint-every 1"
 check again/every 0 "" again
 # As in a batch script: an image that is one file, with the profile hpc.
-if [ "$(stat -c %a /dev/fuse 2>/dev/null)" != 666 ] && mknod -m 666 "$work/fuse" c 10 229 2>/dev/null; then
-	mount --bind "$work/fuse" /dev/fuse
-fi
-mksquashfs "$work/init/rootfs" "$work/image.sqsh" -quiet -no-progress >/dev/null && chmod 644 "$work/image.sqsh"
+image_file
 flags= image=$work/image.sqsh
 check again/image-file 0 "" again USR1 USR1
 flags=--no-new-keyring
@@ -217,6 +174,8 @@ also+='; c["linux"]["namespaces"] = [n for n in c["linux"]["namespaces"] if n["t
 check filter/root 0 "^refused" filtered root
 check limits/memory 1 "restore /tmp: the config mounts no file system in memory there" \
 	limits 'c["mounts"] = [m for m in c["mounts"] if m["destination"] != "/tmp"]'
+
+. integration/checkpoint/busy
 
 for shape in init hpc first; do
 	check "$shape/filter" 1 "^rt: process [0-9]* .cases. has a seccomp filter" refused $shape filter

@@ -46,6 +46,26 @@ static void stay(void)
 		nap();
 }
 
+// Never the same descriptors, and children that have some, too, and end.
+static void busy(void)
+{
+	struct stat s;
+	printf("ready\n");
+	fflush(stdout);
+	for (int n = 0; stat("/out/go", &s) != 0; n++) {
+		int fds[50];
+		for (int k = 0; k < 50; k++)
+			MUST((fds[k] = open((n + k) % 2 ? "/bin/busybox" : "/dev/null", O_RDONLY)) >= 0);
+		pid_t child = fork();
+		MUST(child >= 0);
+		if (child == 0)
+			_exit(0);
+		for (int k = 0; k < 50; k++)
+			MUST(close(fds[(k * 7) % 50]) == 0);
+		MUST(waitpid(child, NULL, 0) == child);
+	}
+}
+
 // A child that has ended, and is waited for later.
 static void ended(void)
 {
@@ -439,7 +459,7 @@ static const struct {
 	const char *name;
 	void (*run)(void);
 } all[] = {
-	{ "tree", tree }, { "ended", ended }, { "threads", threads }, { "files", files }, { "removed", removed }, { "events", events },
+	{ "tree", tree }, { "busy", busy }, { "ended", ended }, { "threads", threads }, { "files", files }, { "removed", removed }, { "events", events },
 	{ "timers", timers }, { "memory-files", memory_files }, { "locks", locks }, { "watch", watch }, { "sockets", sockets },
 	{ "connection", connection }, { "count", count }, { "answers", answers }, { "filter", filter }, { "memfd-twice", memfd_twice }, { "unread-tick", unread_tick },
 	{ "removed-mapping", removed_mapping }, { "system-v", system_v }, { "semaphore", semaphore }, { "queue", queue }, { "uring", uring },

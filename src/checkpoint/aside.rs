@@ -14,6 +14,11 @@ pub(super) fn run(work: impl FnOnce() -> Result<()>) -> Result<()> {
     start(work)?.finish()
 }
 
+/// The same, where `work` returns what this process is to know.
+pub(super) fn ask(work: impl FnOnce() -> Result<Vec<u8>>) -> Result<Vec<u8>> {
+    start(|| fd::write_all(rustix::stdio::stdout(), &work()?))?.said()
+}
+
 /// A process that [`start`] has made.
 #[derive(Debug)]
 pub(super) struct Aside {
@@ -38,11 +43,16 @@ pub(super) fn start(work: impl FnOnce() -> Result<()>) -> Result<Aside> {
 impl Aside {
     /// Waits until the work is done.
     pub(super) fn finish(self) -> Result<()> {
+        self.said().map(drop)
+    }
+
+    /// The same. Returns what was printed.
+    fn said(self) -> Result<Vec<u8>> {
         let said = fd::read_all(self.printed);
         let code = process::exit_code(process::wait(self.child.pid)?);
         let said = said?;
         match code {
-            0 => Ok(()),
+            0 => Ok(said),
             _ => {
                 let said = String::from_utf8_lossy(&said).into_owned();
                 let last =

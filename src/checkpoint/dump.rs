@@ -38,6 +38,8 @@ pub(crate) struct DumpOptions {
     pub tcp_close: bool,
     /// Files that have been removed get a name again, in the directory where they were.
     pub link_remap: bool,
+    /// What the program writes to the caller's files goes on in others.
+    pub for_clones: bool,
 }
 
 /// What is dumped.
@@ -92,9 +94,29 @@ impl Subject {
         Tree::find(&all, first, program)
     }
 
+    /// Looks at everything of the program's processes, from within the container's user namespace: an image file that is mounted by
+    /// FUSE lets nobody else look at what is open or in memory of it, not even its user.
+    fn check(&self, tree: &Tree) -> Result<Found> {
+        let check = || preflight::check(tree, self.network(), self.filters.len());
+        if !self.namespaces.contains(Namespace::User) {
+            return check();
+        }
+        let said = aside::ask(|| {
+            container::undumpable()?;
+            ns::join(&self.first, Namespace::User).context(|| "join the container's user namespace")?;
+            serde_json::to_vec(&check()?).map_err(|e| err!("{e}"))
+        })?;
+        serde_json::from_slice(&said).map_err(|e| err!("what is known of the processes: {e}"))
+    }
+
     fn network(&self) -> Network {
         if self.namespaces.contains(Namespace::Network) { Network::Own } else { Network::Host }
     }
+}
+
+/// The file of the caller that is the standard input of the program of container `id`, if it is one ([`preflight::input_of`]).
+pub(super) fn input_of(store: &Store, id: &str) -> Result<Option<OwnedFd>> {
+    preflight::input_of(Subject::of(store, id)?.tree(store)?.program())
 }
 
 /// Repeats `look` for a second while the kernel refuses it: the init of a container that has just begun hides what it still has
@@ -201,13 +223,13 @@ fn write(
     parted: &Parted<'_>,
     options: &DumpOptions,
 ) -> Result<()> {
-    let found = preflight::check(tree, subject.network(), subject.filters.len())?;
+    let found = subject.check(tree)?;
     let draft = Draft::begin(&options.image)?;
     let memory = memory_fs::of_config(&subject.spec);
     // Whoever ends this process while the tree is stopped leaves a container that `rt resume` continues.
     container::note_stopped(store, &subject.record.id)?;
     run_criu(criu, subject, tree, &found, &memory, &draft.image, options)?;
-    seal(store, subject, memory, parted, draft)
+    seal(store, subject, memory, parted, draft, options)
 }
 
 /// Makes a whole image of a draft in which criu has written.
@@ -217,10 +239,11 @@ fn seal(
     memory: Vec<PathBuf>,
     parted: &Parted<'_>,
     draft: Draft,
+    options: &DumpOptions,
 ) -> Result<()> {
     // Once more, now that nothing changes: the processes may have done meanwhile what criu damages in silence.
     let tree = subject.tree(store)?;
-    let found = preflight::check(&tree, subject.network(), subject.filters.len())?;
+    let found = subject.check(&tree)?;
     let mut manifest = Manifest {
         streams: found.streams.to_vec(),
         kinds: found.kinds,
@@ -234,6 +257,9 @@ fn seal(
         numbers::ask_for_pid_namespace(&draft.image)?;
     }
     numbers::forget_death_signal(&draft.image, manifest.program)?;
+    if options.for_clones {
+        numbers::append_to_others(&draft.image, &manifest.outputs())?;
+    }
     manifest.files = contents::of(&draft.image)?;
     manifest.write(&draft.image)?;
     draft.finish()

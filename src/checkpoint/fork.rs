@@ -10,7 +10,9 @@ use crate::container::{self, CreateOptions, Lifetime, RootAccess};
 use crate::store::{self, Scratch, Store};
 use rt_spec::rootless::UserMap;
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, err, mount, process};
+use rt_sys::mount::{self, Mounted};
+use rt_sys::{bail, err, fd, process};
+use rustix::fd::OwnedFd;
 use rustix::fs;
 use std::path::{Path, PathBuf};
 
@@ -38,10 +40,11 @@ pub(crate) fn fork(store: &Store, id: &str, options: &ForkOptions) -> Result<()>
     // Where it executes this program anew, that is not to happen in a process beside this one.
     container::protect_binary()?;
     check_names(store, &options.names)?;
-    refuse_layer(store, id)?;
+    let root = root_of(store, id)?;
+    refuse_layer(id, &root)?;
     let programs = Programs::find()?;
     let scratch = Scratch::for_clones(store.path(), id)?;
-    let made = fork_in(store, id, options, &programs, &scratch.dir);
+    let made = fork_in(store, id, options, &programs, &root, &scratch.dir);
     let removed = scratch.remove();
     made.and(removed)
 }
@@ -59,11 +62,16 @@ fn check_names(store: &Store, names: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a container with a layer, in which its program may have files: no other one can have it, too.
-fn refuse_layer(store: &Store, id: &str) -> Result<()> {
+/// What is mounted as the root of container `id`.
+fn root_of(store: &Store, id: &str) -> Result<Mounted> {
     let mounts = mount::table_in(Path::new(&format!("/proc/{}", store.load(id)?.pid)))?;
-    let root = mounts.iter().rfind(|mount| mount.point == Path::new("/"));
-    match root.is_some_and(|mount| mount.fstype == b"overlay" && mount.root == Path::new("/")) {
+    let root = mounts.into_iter().rfind(|mount| mount.point == Path::new("/"));
+    root.ok_or_else(|| err!("container {id} has no root"))
+}
+
+/// Refuses a container with a layer, in which its program may have files: no other one can have it, too.
+fn refuse_layer(id: &str, root: &Mounted) -> Result<()> {
+    match root.fstype == b"overlay" && root.root == Path::new("/") {
         true => {
             Err(err!("container {id} has a layer (--overlay, --writable), which no other one can have, too")
                 .hint("start it without; rt fork --overlay DIR gives each new one a layer"))
@@ -72,26 +80,42 @@ fn refuse_layer(store: &Store, id: &str) -> Result<()> {
     }
 }
 
-fn fork_in(store: &Store, id: &str, options: &ForkOptions, programs: &Programs, dir: &Path) -> Result<()> {
+fn fork_in(
+    store: &Store,
+    id: &str,
+    options: &ForkOptions,
+    programs: &Programs,
+    root: &Mounted,
+    dir: &Path,
+) -> Result<()> {
     let image = dir.join("image");
     let dump = DumpOptions {
         image: image.clone(),
         leave_running: true,
         tcp_close: options.tcp_close,
+        for_clones: true,
         ..DumpOptions::default()
     };
+    let input = dump::input_of(store, id)?;
     dump::dump(store, id, &dump, Some(programs))?;
     let config = dir.join(CONFIG);
     let text = serde_json::to_vec(&store.container(id)?.spec()?).map_err(|e| err!("{e}"))?;
     std::fs::write(&config, text).context(|| format!("write {}", config.display()))?;
-    let bundle = store.load(id)?.bundle;
+    let (mut bundle, mut extract) = (store.load(id)?.bundle, false);
+    if store.is_in_mounted(&bundle)? {
+        // That of an image file is seen by its container alone. Its config has no path that begins there.
+        bundle = dir.to_owned();
+        extract = root.fstype == b"tmpfs";
+    }
     let clone = |name: &String| {
-        rustix::stdio::dup2_stdin(restore::open_null()?).context(|| "take standard input from /dev/null")?;
         let work = dir.join(format!("work-{name}"));
         fs::mkdir(&work, fs::Mode::RWXU).context(|| format!("make {}", work.display()))?;
         let mut restore = Restore::open_by(&image, Some(&work), Some(programs))?;
         restore.tcp_close = options.tcp_close;
-        container::run(store, create_options(name, restore, options, &bundle, &config)).map(|_| ())
+        take_input(&restore, input.as_ref())?;
+        let mut create = create_options(name, restore, options);
+        (create.bundle, create.config, create.extract) = (bundle.clone(), Some(config.clone()), extract);
+        container::run(store, create).map(|_| ())
     };
     let mut made = Ok(());
     for names in options.names.chunks(process::affinity().max(1)) {
@@ -104,18 +128,22 @@ fn fork_in(store: &Store, id: &str, options: &ForkOptions, programs: &Programs, 
     made
 }
 
+/// Takes standard input from the file `input`, where the program was reading it, at a place of this process's own; else from the null
+/// device.
+fn take_input(restore: &Restore, input: Option<&OwnedFd>) -> Result<()> {
+    let flags = fs::OFlags::RDONLY | fs::OFlags::CLOEXEC;
+    let taken = match input {
+        Some(file) if restore.had_input(file)? => fs::open(fd::link(file), flags, fs::Mode::empty())
+            .context(|| "open the program's standard input")?,
+        _ => restore::open_null()?,
+    };
+    rustix::stdio::dup2_stdin(taken).context(|| "take standard input")
+}
+
 /// A container like the first one, with a host name of its own, by which its program knows that it is another one.
-fn create_options(
-    name: &str,
-    restore: Restore,
-    options: &ForkOptions,
-    bundle: &Path,
-    config: &Path,
-) -> CreateOptions {
+fn create_options(name: &str, restore: Restore, options: &ForkOptions) -> CreateOptions {
     let mut create = CreateOptions {
         id: name.to_owned(),
-        bundle: bundle.to_owned(),
-        config: Some(config.to_owned()),
         // The config has them already.
         no_hooks: true,
         user_map: options.user_map,

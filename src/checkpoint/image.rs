@@ -136,12 +136,14 @@ impl Place {
         let shown = || format!("remove {}", self.path_of(name).display());
         let dir = fs::openat(&self.above, name, DIRECTORY, Mode::empty()).context(shown)?;
         // A new name, and no new file: a disk may be full.
-        match fs::renameat(&dir, manifest::NAME, &dir, MARK) {
+        let last = match fs::renameat(&dir, manifest::NAME, &dir, MARK) {
             // It has its mark, or there is nothing in it.
-            Ok(()) | Err(Errno::NOENT) => {}
+            Ok(()) | Err(Errno::NOENT) => MARK,
+            // A file system may want room for that, too. Who is killed now leaves what is refused as damaged, and can be removed.
+            Err(Errno::DQUOT | Errno::NOSPC) => manifest::NAME,
             Err(e) => return Err(e).context(shown),
-        }
-        tree::remove_contents(&dir, Some(MARK.as_bytes())).context(shown)?;
+        };
+        tree::remove_contents(&dir, Some(last.as_bytes())).context(shown)?;
         tree::remove(&self.above, name.as_bytes(), None).context(shown)
     }
 

@@ -93,6 +93,18 @@ impl Manifest {
         self.program == 1
     }
 
+    /// The files of the caller that are standard output and error, and not standard input, too.
+    pub(super) fn outputs(&self) -> Vec<&str> {
+        let [input, outputs @ ..] = &self.streams[..] else { return Vec::new() };
+        let mut files = Vec::new();
+        for (name, kind) in outputs.iter().zip(&self.kinds[1..]) {
+            if *kind == Kind::File && !name.is_empty() && name != input && !files.contains(&name.as_str()) {
+                files.push(name);
+            }
+        }
+        files
+    }
+
     /// Writes it into an image, whose other files are complete.
     pub(super) fn write(&self, image: &Image) -> Result<()> {
         let text = serde_json::to_vec(self).map_err(|e| err!("{e}"))?;

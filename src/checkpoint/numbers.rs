@@ -1,6 +1,7 @@
-//! Two numbers in files of criu (images/*.proto of its sources), which are changed when it has written them.
+//! Numbers in files of criu (images/*.proto of its sources), which are changed when it has written them.
 //!
-//! A file of criu has two magic numbers and the length of a message, four bytes each, and the message as protobuf encodes it.
+//! A file of criu has two magic numbers of four bytes, and messages as protobuf encodes them, each behind its length of four bytes.
+//! Most have one.
 
 use super::image::Image;
 use rt_sys::error::{Context, Result};
@@ -10,13 +11,24 @@ use std::ops::Range;
 
 /// How long such a file may be, in bytes.
 const MOST: usize = 1 << 20;
-/// What stands before the message.
-const HEAD: usize = 12;
+/// The magic numbers.
+const MAGIC: usize = 8;
+/// What stands before the first message.
+const HEAD: usize = MAGIC + LENGTH;
+/// The length of a message.
+const LENGTH: usize = 4;
 
 /// InventoryEntry.root_ids.pid_ns_id: the PID namespace that criu was in.
 const OWN_PID_NAMESPACE: [u64; 2] = [3, 5];
 /// CoreEntry.thread_core.pdeath_sig: the signal that the process gets when its parent ends.
 const DEATH_SIGNAL: [u64; 2] = [5, 8];
+/// FileEntry.reg of files.img; in it the flags of open(2), the name and the size of the file.
+const FILE: u64 = 3;
+const FILE_FLAGS: u64 = 2;
+const FILE_NAME: u64 = 6;
+const FILE_SIZE: u64 = 8;
+/// A field that such an entry does not have, and that criu skips. Its key is one byte long, as that of the size.
+const NO_FIELD: u8 = 15;
 /// A number that criu gives to no namespace: it counts from 1, and there are ten kinds of them.
 const OTHER: u8 = 127;
 
@@ -33,6 +45,83 @@ pub(super) fn ask_for_pid_namespace(image: &Image) -> Result<()> {
 /// with its runtime.
 pub(super) fn forget_death_signal(image: &Image, pid: i32) -> Result<()> {
     set(image, &format!("core-{pid}.img"), &DEATH_SIGNAL, 0).map(|_| ())
+}
+
+/// Has criu take files of any size for those that it calls `names`, and append to them: their places are those of other files.
+pub(super) fn append_to_others(image: &Image, names: &[&str]) -> Result<()> {
+    const FILES: &str = "files.img";
+    if names.is_empty() {
+        return Ok(());
+    }
+    let shown = || format!("change {}/{FILES}", image.path.display());
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = fs::openat(&image.dir, FILES, flags, Mode::empty()).context(shown)?;
+    let most = fd::stat(&file)?.st_size.unsigned_abs() as usize;
+    let Some(mut text) = fd::read_regular(file.try_clone()?, most).context(shown)? else {
+        bail!("{}: no file", shown());
+    };
+    let Some(changed) = append(&mut text, names) else {
+        bail!("{}: criu wrote it in a form that rt does not know", shown());
+    };
+    for part in changed {
+        let (mut rest, mut at) = (&text[part.clone()], part.start as u64);
+        while !rest.is_empty() {
+            match rustix::io::pwrite(&file, rest, at).context(shown)? {
+                0 => bail!("{}: nothing was written", shown()),
+                n => (rest, at) = (&rest[n..], at + n as u64),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Changes the entries of the files that are called `names`, and returns where; `None` where `text` has another form.
+fn append(text: &mut [u8], names: &[&str]) -> Option<Vec<Range<usize>>> {
+    let mut changed = Vec::new();
+    for entry in messages(text)? {
+        for file in fields(text, entry, FILE)? {
+            let named = fields(text, file.clone(), FILE_NAME)?;
+            if !named
+                .into_iter()
+                .any(|name| names.iter().any(|known| *known.as_bytes() == text[name.clone()]))
+            {
+                continue;
+            }
+            for flags in fields(text, file.clone(), FILE_FLAGS)? {
+                let appends = number(text, flags.clone())? | u64::from(OFlags::APPEND.bits());
+                replace(&mut text[flags.clone()], appends)?;
+                changed.push(flags);
+            }
+            for size in fields(text, file, FILE_SIZE)? {
+                // The key is one byte, as this one is.
+                text[size.start - 1] = NO_FIELD << 3;
+                changed.push(size.start - 1..size.start);
+            }
+        }
+    }
+    Some(changed)
+}
+
+/// Writes `number` in as many bytes as `place` has; `None` where it is longer.
+fn replace(place: &mut [u8], number: u64) -> Option<()> {
+    let last = place.len().checked_sub(1)?;
+    for (n, byte) in place.iter_mut().enumerate() {
+        let part = number.checked_shr(7 * n as u32).unwrap_or(0);
+        *byte = (part & 0x7f) as u8 | if n < last { 0x80 } else { 0 };
+    }
+    (number.checked_shr(7 * place.len() as u32).unwrap_or(0) == 0).then_some(())
+}
+
+/// All messages of a file.
+pub(super) fn messages(text: &[u8]) -> Option<Vec<Range<usize>>> {
+    let (mut found, mut at) = (Vec::new(), MAGIC);
+    while at < text.len() {
+        let start = at + LENGTH;
+        let length = u32::from_le_bytes(text.get(at..start)?.try_into().ok()?);
+        at = start.checked_add(usize::try_from(length).ok()?)?;
+        found.push(start..at);
+    }
+    (at == text.len()).then_some(found)
 }
 
 /// Sets the number behind `path` in a file of an image; false where it has none of one byte, which is one below 128.
@@ -115,6 +204,35 @@ fn varint(text: &[u8], at: usize) -> Option<(u64, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A file of criu with `messages`.
+    fn file_of(messages: &[&[u8]]) -> Vec<u8> {
+        let mut text = vec![0; MAGIC];
+        for message in messages {
+            text.extend((message.len() as u32).to_le_bytes());
+            text.extend_from_slice(message);
+        }
+        text
+    }
+
+    #[test]
+    fn files_are_appended_to() {
+        // type 1, id 1, reg with id 1, flags 0x8001, name a and size 300; one without a size; one that is no file.
+        let named =
+            [0x08, 1, 0x10, 1, 0x1a, 12, 0x08, 1, 0x10, 0x81, 0x80, 0x02, 0x32, 1, b'a', 0x40, 0xac, 0x02];
+        let without = [0x08, 1, 0x10, 2, 0x1a, 7, 0x08, 2, 0x10, 1, 0x32, 1, b'b'];
+        let pipe = [0x08, 2, 0x10, 3, 0x2a, 2, 0x08, 3];
+        let whole = file_of(&[&without, &pipe, &named]);
+        let mut text = whole.clone();
+        assert_eq!(append(&mut text, &["aa"]), Some(Vec::new()));
+        assert_eq!(text, whole);
+        let end = text.len();
+        assert_eq!(append(&mut text, &["a"]), Some(vec![end - 9..end - 6, end - 3..end - 2]));
+        assert_eq!(text[end - 9..], [0x81, 0x88, 0x02, 0x32, 1, b'a', 0x78, 0xac, 0x02]);
+        // Its flags have no byte more.
+        assert_eq!(append(&mut text, &["b"]), None);
+        assert_eq!(append(&mut text[..end - 1], &["a"]), None);
+    }
 
     #[test]
     fn the_number_is_found() {

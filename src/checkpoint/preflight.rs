@@ -6,8 +6,10 @@ use super::processes::{Process, Tree};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Mounted};
 use rt_sys::{err, fd, look};
-use rustix::fs::{self, FileType};
+use rustix::fd::OwnedFd;
+use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -28,7 +30,7 @@ const PROC: u64 = 0x9fa0;
 const KEPT: [&str; 6] = ["eventpoll", "eventfd", "signalfd", "timerfd", "pidfd", "inotify"];
 
 /// What is known of a tree that can be dumped.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Found {
     /// What of the caller the program's standard streams are, by the name that criu is told when it restores; empty what is the
     /// container's own.
@@ -87,6 +89,12 @@ impl Descriptor<'_> {
         self.field("mnt_id")?.parse().ok()
     }
 
+    /// Whether it can be read or written: the access mode of open(2).
+    fn access(&self) -> i32 {
+        let flags = self.field("flags").and_then(|text| i32::from_str_radix(text, 8).ok());
+        flags.unwrap_or(0) & libc::O_ACCMODE
+    }
+
     /// The inode of a pipe or a socket.
     fn inode(&self, kind: &str) -> Option<u64> {
         let text = self.target.to_str()?;
@@ -103,12 +111,11 @@ impl Descriptor<'_> {
         Ok((kind, stat.st_mode & 0o777))
     }
 
-    /// What was `looked` at, or nothing where the process has closed the descriptor, or ended, meanwhile: until criu stops the tree, it
-    /// runs.
+    /// What was found out about it; nothing where the process, which runs, has closed it meanwhile: its link leads nowhere then.
     fn unless_closed<T: Default>(&self, looked: Result<T>) -> Result<T> {
-        let is_closed = || matches!(fs::readlink(self.path(), Vec::new()), Err(Errno::NOENT | Errno::SRCH));
         match looked {
-            Err(e) if may_have_ended(&e) && is_closed() => Ok(T::default()),
+            Err(e) if e.is(libc::ENOENT) || e.is(libc::ESRCH) => Ok(T::default()),
+            Err(e) if e.is(libc::EACCES) && has_ended(self.process)? => Ok(T::default()),
             looked => looked,
         }
     }
@@ -134,13 +141,13 @@ pub(super) fn check(tree: &Tree, network: Network, filters: usize) -> Result<Fou
     let memory_files = check_maps(tree, &mounts)?;
     let pipes = Pipes::of(&descriptors);
     for descriptor in &descriptors {
-        let is_first = tree.program().inside == 1;
-        descriptor.unless_closed(check_descriptor(descriptor, &memory_files, is_first, &mut found))?;
+        let checked = check_descriptor(descriptor, &memory_files, tree.program().inside == 1, &mut found);
+        descriptor.unless_closed(checked)?;
     }
     for descriptor in descriptors.iter().filter(|d| d.process.pid == tree.program().pid && d.number <= 2) {
         let number = descriptor.number.unsigned_abs() as usize;
-        found.streams[number] = stream_name(descriptor, &mounts, &pipes)?;
-        (found.kinds[number], found.modes[number]) = descriptor.kind()?;
+        found.streams[number] = descriptor.unless_closed(stream_name(descriptor, &mounts, &pipes))?;
+        (found.kinds[number], found.modes[number]) = descriptor.unless_closed(descriptor.kind())?;
     }
     check_external(&descriptors, &mounts, &mut found)?;
     check_sockets(&descriptors, tree, network, &mut found)?;
@@ -168,9 +175,9 @@ fn check_process(process: &Process, filters: usize) -> Result<()> {
     Ok(())
 }
 
-/// True where a process has nothing any more but a parent that has not waited for it.
+/// True where a process has ended, or is about to.
 fn has_ended(process: &Process) -> Result<bool> {
-    Ok(Process::read(process.pid)?.is_none_or(|process| process.state == 'Z'))
+    Ok(Process::read(process.pid)?.is_none_or(|process| process.ends))
 }
 
 /// True for what procfs says of a process that ends, or has been waited for.
@@ -178,15 +185,17 @@ fn may_have_ended(e: &Error) -> bool {
     [libc::EACCES, libc::ESRCH, libc::ENOENT].into_iter().any(|errno| e.is(errno))
 }
 
-/// All descriptors of a process.
+/// All descriptors of a process. One that is ending has none.
 pub(super) fn descriptors_of(process: &Process) -> Result<Vec<Descriptor<'_>>> {
+    match read_descriptors(process) {
+        Err(e) if may_have_ended(&e) && has_ended(process)? => Ok(Vec::new()),
+        read => read,
+    }
+}
+
+fn read_descriptors(process: &Process) -> Result<Vec<Descriptor<'_>>> {
     let mut descriptors = Vec::new();
-    let entries = match look::entries(process.dir().join("fd")) {
-        // It is ending, and has none any more.
-        Err(e) if may_have_ended(&e) && has_ended(process)? => return Ok(descriptors),
-        entries => entries?,
-    };
-    for path in entries {
+    for path in look::entries(process.dir().join("fd"))? {
         let number = path.file_name().and_then(|name| name.to_str()?.parse().ok());
         let Some(number) = number else { continue };
         let shown = || format!("{}: look at descriptor {number}", process.shown());
@@ -395,8 +404,7 @@ impl Pipes {
         let mut pipes = Pipes { read: BTreeSet::new(), written: BTreeSet::new() };
         for descriptor in descriptors {
             let Some(inode) = descriptor.inode("pipe") else { continue };
-            let flags = descriptor.field("flags").and_then(|text| i32::from_str_radix(text, 8).ok());
-            let mode = flags.unwrap_or(0) & libc::O_ACCMODE;
+            let mode = descriptor.access();
             if mode != libc::O_WRONLY {
                 pipes.read.insert(inode);
             }
@@ -426,6 +434,19 @@ fn stream_name(descriptor: &Descriptor<'_>, mounts: &[Mounted], pipes: &Pipes) -
         return Ok(String::new());
     }
     external_name(descriptor)
+}
+
+/// Opens the standard input of a process anew, with a place of its own. `None` where it is no file of the caller's that the process
+/// only reads.
+pub(super) fn input_of(process: &Process) -> Result<Option<OwnedFd>> {
+    let (all, mounts) = (descriptors_of(process)?, mount::table_in(&process.dir())?);
+    let Some(input) = all.iter().find(|descriptor| descriptor.number == 0) else { return Ok(None) };
+    let is_own = !input.target.is_absolute() || mount_of(input, &mounts).is_some();
+    if is_own || input.access() != libc::O_RDONLY || input.kind()?.0 != Kind::File {
+        return Ok(None);
+    }
+    let file = fs::open(input.path(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    file.map(Some).context(|| format!("open {}, the program's standard input", input.text()))
 }
 
 /// What criu calls a file that no mount of the container shows.

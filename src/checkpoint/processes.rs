@@ -18,6 +18,8 @@ pub(super) struct Process {
     pub name: String,
     /// Its state, a letter of proc_pid_status(5).
     pub state: char,
+    /// It has no memory any more: it is closing its files, or its parent has not waited for it yet.
+    pub ends: bool,
     /// Who traces it; 0 for nobody.
     pub tracer: i32,
     /// The highest number by which it, its group, its session and its threads are known inside.
@@ -40,6 +42,7 @@ impl Process {
             parent: main.last("PPid")?,
             name: main.text("Name").unwrap_or_default(),
             state: main.text("State").and_then(|text| text.chars().next()).unwrap_or('?'),
+            ends: main.text("VmSize").is_none(),
             tracer: main.last("TracerPid")?,
             highest: main.last("NSpgid")?.max(main.last("NSsid")?),
             filters: (main.filters()?, main.filters()?),

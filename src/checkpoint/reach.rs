@@ -42,7 +42,8 @@ pub(super) fn check_paths(image: &Image) -> Result<()> {
     let Some(text) = fd::read_regular(file, MOST).context(shown)? else {
         bail!("{}: no file of at most {MOST} bytes", shown());
     };
-    for path in paths(&text) {
+    let Some(paths) = paths(&text) else { bail!("{}: it has a form that rt does not know", shown()) };
+    for path in paths {
         let path = Path::new(OsStr::from_bytes(path));
         // What is missing is made in the directory above: a file that had been removed, or a socket.
         let found = path.ancestors().map(open).find(|found| !matches!(found, Err(Errno::NOENT)));
@@ -62,18 +63,16 @@ fn open(path: &Path) -> Result<rustix::fd::OwnedFd, Errno> {
     fs::openat2(fs::CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
 }
 
-/// All paths in a list of open files: a sequence of messages (FileEntry of criu's fdinfo.proto), each behind its length, with one
-/// message of the kind of file, whose strings are names.
-fn paths(text: &[u8]) -> Vec<&[u8]> {
-    let (mut found, mut at) = (Vec::new(), MAGIC);
-    while let Some(length) = text.get(at..).and_then(|rest| rest.first_chunk::<4>()) {
-        let start = at + length.len();
-        at = start.saturating_add(u32::from_le_bytes(*length) as usize).min(text.len());
-        let kinds = numbers::strings(text, start..at).unwrap_or_default();
-        let strings = kinds.into_iter().filter_map(|kind| numbers::strings(text, kind)).flatten();
-        found.extend(strings.map(|string| &text[string]).filter(|string| string.starts_with(b"/")));
+/// All paths in a list of open files: messages (FileEntry of criu's fdinfo.proto) with one message of the kind of file, whose strings
+/// are names; none for what is no such list.
+fn paths(text: &[u8]) -> Option<Vec<&[u8]>> {
+    let mut found = Vec::new();
+    for entry in numbers::messages(text)? {
+        let strings =
+            numbers::strings(text, entry)?.into_iter().filter_map(|kind| numbers::strings(text, kind));
+        found.extend(strings.flatten().map(|string| &text[string]).filter(|string| string.starts_with(b"/")));
     }
-    found
+    Some(found)
 }
 
 /// Looks through what is on its way through sockets.
@@ -240,7 +239,7 @@ mod tests {
     #[test]
     fn paths_are_found() {
         let text = [&[0; MAGIC][..], &entry(b"/work/d"), &entry(b"x"), &entry(b"/tmp/long name")].concat();
-        assert_eq!(paths(&text), [&b"/work/d"[..], b"/tmp/long name"]);
+        assert_eq!(paths(&text), Some(vec![&b"/work/d"[..], b"/tmp/long name"]));
         for cut in 0..text.len() {
             paths(&text[..cut]);
         }

@@ -23,7 +23,7 @@ use rt_sys::ns::Namespaces;
 use rt_sys::process::{self, Memory};
 use rt_sys::{bail, err, fd, look, signal};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::Signal;
 use std::path::{Path, PathBuf};
@@ -87,6 +87,13 @@ impl Restore {
             None => Source::new(image, manifest, &Programs::find()?, work)?,
         };
         Ok(Restore { source: Some(source), ..Restore::default() })
+    }
+
+    /// True where `file` is the one that was the program's standard input.
+    pub(super) fn had_input(&self, file: &OwnedFd) -> Result<bool> {
+        let name = self.source.as_ref().and_then(|source| source.manifest.streams.first());
+        let inode = fd::stat(file)?.st_ino;
+        Ok(name.is_some_and(|name| name.ends_with(&format!(":{inode:x}]"))))
     }
 
     /// Has a container get the processes of the image, where they have their numbers.
@@ -273,8 +280,9 @@ impl Source {
             if !name.is_empty() && !streams.iter().any(|(_, known)| known == name) {
                 // criu sets the place in a file, which a pipe has not.
                 let copy = match self.manifest.kinds[n] {
-                    Kind::Null if !has_place(stream)? => open_null()?,
-                    Kind::File if !has_place(stream)? => {
+                    Kind::Null => open_null()?,
+                    // Not even the null device: it is not to have another file's permissions.
+                    Kind::File if !is_file(stream)? => {
                         return Err(err!("standard stream {n} was a file, and is none now")
                             .hint("give a file, to which is appended"));
                     }
@@ -306,13 +314,8 @@ impl Source {
     }
 }
 
-/// False for a pipe, a socket or a terminal (lseek(2)).
-fn has_place(stream: BorrowedFd<'_>) -> Result<bool> {
-    match rustix::fs::tell(stream) {
-        Ok(_) => Ok(true),
-        Err(Errno::SPIPE) => Ok(false),
-        Err(e) => Err(e).context(|| "look at a standard stream"),
-    }
+fn is_file(stream: BorrowedFd<'_>) -> Result<bool> {
+    Ok(FileType::from_raw_mode(fd::stat(stream)?.st_mode) == FileType::RegularFile)
 }
 
 /// Gives a file, which takes another's place, the permissions of that one: criu refuses it otherwise.

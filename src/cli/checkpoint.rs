@@ -29,6 +29,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         leave_running: flags.has(&LEAVE_RUNNING),
         tcp_close: flags.has(&TCP_CLOSE),
         link_remap: flags.has(&LINK_REMAP),
+        for_clones: false,
     };
     checkpoint::dump(&store, &id, &options, None)?;
     Ok(0)

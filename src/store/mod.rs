@@ -270,6 +270,11 @@ impl Store {
         }
     }
 
+    /// True for a path below that directory, which other processes do not see.
+    pub(crate) fn is_in_mounted(&self, path: &Path) -> Result<bool> {
+        Ok(path.starts_with(rt_sys::fd::absolute(&self.root)?.join(MOUNTED)))
+    }
+
     /// Reserves `id` for a new container. Of two callers one gets it.
     pub(crate) fn reserve(&self, id: &str) -> Result<ContainerDir> {
         check_id(id)?;

@@ -16,7 +16,7 @@ tests! {
         loaders_of_others, images_that_are_damaged, gpus_are_given_back, gpus_without_cuda_checkpoint, gpus_that_cannot_be_kept,
         gpus_of_a_killed_checkpoint, gpus_that_are_not_here, forks_that_fail,
     }
-    ROOT { mounts_below_an_old_draft_stay }
+    ROOT { mounts_below_an_old_draft_stay, the_null_device_keeps_its_mode }
 }
 
 /// A criu that is none, so that the host's does not matter.
@@ -184,6 +184,37 @@ fn images_of_others(ctx: &Ctx) {
     assert_eq!(error.code, 1, "{error:?}");
     assert!(error.stderr.contains("image "), "a link leads to no image: {error:?}");
     fs::remove_file(link).unwrap();
+}
+
+/// What was a file is none any more: the null device does not get that file's permissions.
+fn the_null_device_keeps_its_mode(ctx: &Ctx) {
+    let null = ctx.path("null");
+    let made = Command::new("mknod").args(["-m", "666"]).arg(&null).args(["c", "1", "3"]).status();
+    assert!(made.unwrap().success());
+    let image = image(ctx, "image", |manifest| {
+        manifest["streams"] = json!(["file[1:2]", "", ""]);
+        manifest["kinds"] = json!(["file", "other", "other"]);
+        manifest["modes"] = json!([0o600, 0, 0]);
+    });
+    let bundle = ctx.bundle().ops(&["ready"]);
+    bundle.write();
+    let restored = ctx
+        .command("sh")
+        .args(["-c", "exec \"$@\" <\"$0\""])
+        .arg(&null)
+        .arg(ctx.rt_path())
+        .arg("--root")
+        .arg(ctx.path("state"))
+        .args(["restore", "--bundle"])
+        .arg(&bundle.dir)
+        .arg("--image-path")
+        .arg(&image)
+        .arg(ctx.id())
+        .env("RT_CRIU", some_criu(ctx))
+        .run();
+    assert_eq!(fs::metadata(&null).unwrap().permissions().mode() & 0o777, 0o666);
+    restored.failed(&["standard stream 0 was a file, and is none now"]);
+    fs::remove_file(null).unwrap();
 }
 
 /// A criu that writes something.

@@ -25,6 +25,7 @@ fn dump(dir: &Path, tree: &str) -> i32 {
     let written = [
         ("inventory.img", inventory),
         (&format!("core-{tree}.img"), vec![0; 12]),
+        ("files.img", vec![0; 8]),
         ("pages-1.img", b"secret".to_vec()),
     ]
     .into_iter()
