@@ -8,8 +8,9 @@ pub const NAME: &str = "system.nfs4_acl";
 /// Kinds of entries that decide (RFC 8881, section 6.2.1.1). The others are for the server's log.
 const ALLOW: u32 = 0;
 const DENY: u32 = 1;
-/// A flag: the entry is for what will be made in the directory.
+/// Flags: the entry is for what will be made in the directory, and its name is a group's.
 const INHERIT_ONLY: u32 = 0x8;
+const IDENTIFIER_GROUP: u32 = 0x40;
 
 /// Rights to read a file or to list a directory, and to execute or to enter it.
 const READ: u32 = 0x1 | 0x20;
@@ -23,7 +24,9 @@ enum Who<'a> {
     Owner,
     Group,
     Everyone,
-    Named(&'a [u8]),
+    User(&'a [u8]),
+    /// The members of a group, or whom another special name means, which ends in an `@` (section 6.2.1.5).
+    Others,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +52,8 @@ impl<'a> List<'a> {
                 b"OWNER@" => Who::Owner,
                 b"GROUP@" => Who::Group,
                 b"EVERYONE@" => Who::Everyone,
-                name => Who::Named(name),
+                name if flags & IDENTIFIER_GROUP != 0 || name.ends_with(b"@") => Who::Others,
+                name => Who::User(name),
             };
             if flags & INHERIT_ONLY == 0 && matches!(kind, ALLOW | DENY) {
                 entries.push(Entry { kind, rights, who });
@@ -64,8 +68,8 @@ impl<'a> List<'a> {
         let is_trusted = |who| match who {
             Who::Owner => true,
             Who::Group => trusts_group,
-            Who::Everyone => false,
-            Who::Named(name) => {
+            Who::Everyone | Who::Others => false,
+            Who::User(name) => {
                 name == b"0" || name.starts_with(b"root@") || name == uid.to_string().as_bytes()
             }
         };
@@ -77,7 +81,7 @@ impl<'a> List<'a> {
         self.0.iter().any(|entry| match entry.who {
             Who::Owner => false,
             Who::Group | Who::Everyone => entry.kind == DENY && entry.rights & READ != 0,
-            Who::Named(_) => true,
+            Who::User(_) | Who::Others => true,
         })
     }
 }
@@ -135,6 +139,14 @@ mod tests {
         assert!(!writes(&[owner, (ALLOW, 0x40, 0x2, "GROUP@")], true));
         for trusted in ["23456", "0", "root@example.org"] {
             assert!(!writes(&[owner, (ALLOW, 0, 0x2, trusted)], false), "{trusted}");
+        }
+        // A group of that name, which has members. The special names have no groups, whatever the flag says.
+        for group in ["23456", "0", "root@example.org"] {
+            assert!(writes(&[owner, (ALLOW, 0x40, 0x2, group)], true), "{group}");
+        }
+        assert!(!writes(&[(ALLOW, 0x40, 0x2, "OWNER@")], false));
+        for special in ["root@", "ANONYMOUS@", "AUTHENTICATED@", "INTERACTIVE@"] {
+            assert!(writes(&[owner, (ALLOW, 0, 0x2, special)], true), "{special}");
         }
         // Refused, for the log, and for what will be made in the directory.
         for (kind, flags) in [(DENY, 0), (2, 0), (3, 0), (ALLOW, INHERIT_ONLY)] {
