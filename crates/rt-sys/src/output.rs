@@ -30,24 +30,24 @@ pub fn of(command: &mut Command) -> io::Result<Output> {
 /// # Errors
 /// ETIMEDOUT where it was; and as [`of`].
 pub fn of_within(command: &mut Command, limit: Duration) -> io::Result<Output> {
-    let in_time = |child: &Child, _: &File| match wait_within(child, limit)? {
+    let in_time = |child: &Child, _: [&File; 2]| match wait_within(child, limit)? {
         true => Ok(()),
         false => Err(Errno::TIMEDOUT.into()),
     };
     watched(command, in_time, Child::kill)
 }
 
-/// Runs `command` for as long as `watch` lets it, which is given the program and its standard error, and returns when the program
-/// has ended. Where it fails, `kill` ends the program.
+/// Runs `command` for as long as `watch` lets it, which is given the program and what it prints, and returns when the program has
+/// ended. Where it fails, `kill` ends the program.
 fn watched(
     command: &mut Command,
-    watch: impl FnOnce(&Child, &File) -> io::Result<()>,
+    watch: impl FnOnce(&Child, [&File; 2]) -> io::Result<()>,
     kill: impl FnOnce(&mut Child) -> io::Result<()>,
 ) -> io::Result<Output> {
     let (mut printed, mut errors) = (file()?, file()?);
     command.stdin(Stdio::null()).stdout(printed.try_clone()?).stderr(errors.try_clone()?);
     let mut child = command.spawn()?;
-    let watched = watch(&child, &errors);
+    let watched = watch(&child, [&printed, &errors]);
     if watched.is_err() {
         kill(&mut child)?;
     }
@@ -81,21 +81,32 @@ pub fn stdout_of(command: &mut Command, input: Option<&[u8]>) -> io::Result<(Exi
     Ok((status, all(&mut printed)?))
 }
 
+/// How many bytes [`of_talking`] takes from each of the two streams.
+pub const MOST: u64 = 16 << 20;
+
 /// As [`of`], for a program that prints to standard error while it works. It is ended, and whatever it has started in its process
-/// group, where it prints nothing for the time `longest`, and where `goes_on` says no.
+/// group, where it prints nothing for the time `longest`, where `goes_on` says no, and where it has printed more than [`MOST`]:
+/// what it prints can be a server's, and is kept in memory.
 ///
 /// # Errors
-/// As of [`of`]; TimedOut and Interrupted for the two.
+/// As of [`of`]; TimedOut, Interrupted and FileTooLarge for the three.
 pub fn of_talking(
     command: &mut Command,
     longest: Duration,
     goes_on: impl Fn() -> bool,
 ) -> io::Result<Output> {
     const LOOK: Duration = Duration::from_millis(100);
-    let talks = |child: &Child, errors: &File| {
+    let talks = |child: &Child, [printed, errors]: [&File; 2]| {
         let (mut last, mut size) = (Instant::now(), 0);
-        while !wait_within(child, LOOK.min(longest))? {
+        loop {
+            let has_ended = wait_within(child, LOOK.min(longest))?;
             let now = errors.metadata()?.len();
+            if now.max(printed.metadata()?.len()) > MOST {
+                return Err(io::ErrorKind::FileTooLarge.into());
+            }
+            if has_ended {
+                return Ok(());
+            }
             if now != size {
                 (last, size) = (Instant::now(), now);
             }
@@ -106,7 +117,6 @@ pub fn of_talking(
                 return Err(io::ErrorKind::Interrupted.into());
             }
         }
-        Ok(())
     };
     // The group's leader has not been waited for, so the group is this one.
     let kill =
@@ -165,5 +175,22 @@ mod tests {
         talking.args(["-c", "for n in 1 2 3; do echo $n >&2; sleep 0.2; done; echo end"]);
         let output = of_talking(&mut talking, Duration::from_secs(2), || true).unwrap();
         assert_eq!((&output.stdout[..], &output.stderr[..]), (&b"end\n"[..], &b"1\n2\n3\n"[..]));
+    }
+
+    #[test]
+    fn a_program_that_prints_without_end_is_ended() {
+        for stream in ["1", "2"] {
+            let mut endless = Command::new("sh");
+            endless.args(["-c", &format!("yes >&{stream} & wait")]);
+            let begun = Instant::now();
+            let goes_on = || begun.elapsed() < Duration::from_secs(10);
+            let ended = of_talking(&mut endless, Duration::from_secs(100), goes_on).unwrap_err();
+            assert_eq!(ended.kind(), io::ErrorKind::FileTooLarge, "{stream}");
+        }
+        // Also between two looks, and where it has ended by itself.
+        let mut short = Command::new("sh");
+        short.args(["-c", "head -c 17000000 /dev/zero >&2"]);
+        let ended = of_talking(&mut short, Duration::from_secs(100), || true).unwrap_err();
+        assert_eq!(ended.kind(), io::ErrorKind::FileTooLarge);
     }
 }

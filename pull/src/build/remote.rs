@@ -288,6 +288,9 @@ impl Fetcher<'_> {
             std::io::ErrorKind::TimedOut => {
                 err!("git {}: nothing has come for {} seconds", words[0], SILENCE.as_secs())
             }
+            std::io::ErrorKind::FileTooLarge => {
+                err!("git {}: it has printed more than {} MiB", words[0], rt_sys::output::MOST >> 20)
+            }
             _ => err!("execute git: {e}"),
         })?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
