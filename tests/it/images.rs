@@ -15,7 +15,7 @@ tests! {
     ALL { an_image_is_run_by_its_name, a_name_in_the_store_needs_no_rt_pull, an_image_in_use_stays }
     BOTH {
         operands_that_are_no_bundle, flags_for_images, rt_pull_that_is_missing, ctrl_c_ends_both, stores_of_others,
-        starts_leave_one_mark, stores_that_are_read_only, words_of_somebody_else, words_of_somebody_else_are_not_read,
+        starts_leave_one_mark, stores_that_are_read_only, words_of_somebody_else, words_of_somebody_else_are_not_read, words_below_a_mount_of_somebodys,
         programs_of_somebody_else_beside_rt,
         names_in_the_configured_registry, directories_above_are_exchanged,
     }
@@ -652,6 +652,47 @@ fn words_of_somebody_else_are_not_read(ctx: &Ctx) {
         sys::umount(at.to_str().unwrap(), libc::MNT_DETACH).unwrap();
         drop(server);
         if name == "alpine" { fs::remove_dir(&at).unwrap() } else { fs::remove_file(&at).unwrap() }
+    }
+}
+
+/// A user serves his directory in one that only root writes, and would say of all in it that it is root's. He is not asked.
+fn words_below_a_mount_of_somebodys(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("only root mounts for others");
+    }
+    const OTHER: u32 = 12345;
+    let here = ctx.mkdir("here");
+    fs::set_permissions(&here, fs::Permissions::from_mode(0o755)).unwrap();
+    sys::chown(&here, 0, 0).unwrap();
+    let home = here.join("home");
+    fs::create_dir(&home).unwrap();
+    sys::chown(&home, OTHER, OTHER).unwrap();
+    for (name, target) in [("link", "home/tool"), ("around", "./link"), ("whole", "home")] {
+        symlink(target, here.join(name)).unwrap();
+        ctx.give_link(&here.join(name));
+    }
+    for options in [",allow_other", ""] {
+        let Some(server) = sys::silent_fuse(&home, OTHER, options) else {
+            skip!("no /dev/fuse");
+        };
+        let is_refused = |word: &str, text: &str| {
+            let commands: [&[&str]; 3] = [&["run"], &["inspect"], &["save", "--runfile", "saved"]];
+            for words in commands {
+                rt(ctx, &[words, &[word]].concat()).cwd(&here).fails(&[
+                    word,
+                    text,
+                    &format!("docker://{word}"),
+                ]);
+            }
+        };
+        is_refused("home", "home is on a file system that uid 12345 serves");
+        is_refused("home/tool", "home is on a file system that uid 12345 serves");
+        is_refused("home/../home/tool", "home is on a file system that uid 12345 serves");
+        for link in ["link", "around", "whole", "whole/tool"] {
+            is_refused(link, "in which others can put something else at any time");
+        }
+        sys::umount(home.to_str().unwrap(), libc::MNT_DETACH).unwrap();
+        drop(server);
     }
 }
 

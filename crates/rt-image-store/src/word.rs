@@ -6,7 +6,7 @@
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::fd::{self, Seen};
 use rt_sys::owned::Owned;
-use rt_sys::{caller, err};
+use rt_sys::{caller, err, mount};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -46,9 +46,10 @@ pub enum There {
 pub fn look(path: &Path) -> Result<There> {
     let here = || "look at the current directory";
     let mut dir = fs::open(".", ENTRY, Mode::empty()).context(here)?;
-    let mut above = Owned::as_told(&dir)?;
-    let here_stat = above.stat;
-    let mut is_first = true;
+    // It is the caller's choice to be here, also with somebody who serves it.
+    let mut above = Owned::of(&dir)?;
+    // The file system of which it is known that nobody else serves it.
+    let mut unserved = None;
     let mut shown = PathBuf::new();
     for part in path.components() {
         shown.push(part);
@@ -70,15 +71,12 @@ pub fn look(path: &Path) -> Result<There> {
             }
             Err(e) => return Err(e).context(look_at),
         };
-        if is_first
-            // Whoever serves a file system says whose its files are, as he likes.
-            && let Some(uid) = rt_sys::mount::fuse_owner(Path::new("."), &here_stat).context(here)?
-            && !caller::is_trusted(uid)
-        {
+        // Whoever serves a file system says whose its files are, as he likes, or nothing.
+        if let Some(uid) = mount::others_server(&found, unserved)? {
             return Ok(There::Foreign(err!("{} is on a file system that uid {uid} serves", shown.display())));
         }
-        is_first = false;
-        let owned = Owned::as_told(&found)?;
+        let owned = Owned::of(&found)?;
+        unserved = Some(owned.stat.st_dev);
         let is_link = FileType::from_raw_mode(owned.stat.st_mode) == FileType::Symlink;
         if let Some(why) = why_not_own(&shown, &found, &owned, is_link)? {
             return Ok(There::Foreign(why));
@@ -96,7 +94,7 @@ pub fn look(path: &Path) -> Result<There> {
             Seen::Directory => Ok(!owned.strangers_can_rename(dir)?),
             Seen::Link | Seen::End => Ok(true),
         };
-        if let Some(place) = fd::walk(&dir, Path::new(OsStr::from_bytes(way.to_bytes())), trusts)? {
+        if let Some(place) = fd::walk_unserved(&dir, Path::new(OsStr::from_bytes(way.to_bytes())), trusts)? {
             let text =
                 format!("it leads through {place}, in which others can put something else at any time");
             return Ok(There::Foreign(err!("{}: {text}", shown.display())));
@@ -106,7 +104,10 @@ pub fn look(path: &Path) -> Result<There> {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(There::Own(FileType::Symlink)),
             Err(e) => return Err(e).context(look_at),
         };
-        above = Owned::of(&target)?;
+        let Some(end) = Owned::unless_served(&target)? else {
+            return Ok(There::Foreign(err!("{}: it leads to what another user serves", shown.display())));
+        };
+        (above, unserved) = (end, Some(end.stat.st_dev));
         if let Some(why) = why_not_own(&shown, &target, &above, false)? {
             return Ok(There::Foreign(why));
         }

@@ -96,6 +96,27 @@ pub fn walk(
     path: &Path,
     trusts: impl Fn(BorrowedFd<'_>, &Owned, Seen) -> Result<bool>,
 ) -> Result<Option<String>> {
+    walk_by(at, path, |found| Owned::of(found).map(Some), trusts)
+}
+
+/// As [`walk`], and what another user serves by FUSE is neither trusted nor asked, also where the path leads to.
+///
+/// # Errors
+/// As of [`walk`].
+pub fn walk_unserved(
+    at: impl AsFd,
+    path: &Path,
+    trusts: impl Fn(BorrowedFd<'_>, &Owned, Seen) -> Result<bool>,
+) -> Result<Option<String>> {
+    walk_by(at, path, |found| Owned::unless_served(found), trusts)
+}
+
+fn walk_by(
+    at: impl AsFd,
+    path: &Path,
+    owned_of: impl Fn(BorrowedFd<'_>) -> Result<Option<Owned>>,
+    trusts: impl Fn(BorrowedFd<'_>, &Owned, Seen) -> Result<bool>,
+) -> Result<Option<String>> {
     let open = |at: BorrowedFd<'_>, part: &OsStr, flags| {
         fs::openat(at, part, OFlags::PATH | OFlags::CLOEXEC | flags, Mode::empty())
     };
@@ -114,7 +135,7 @@ pub fn walk(
             Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
             found => found.context(|| format!("look at {}", part.display()))?,
         };
-        let entry = Owned::of(&found)?;
+        let Some(entry) = owned_of(found.as_fd())? else { return Ok(Some(shown(&found))) };
         if fs::FileType::from_raw_mode(entry.stat.st_mode) != fs::FileType::Symlink {
             (dir, owned) = (found, entry);
             continue;

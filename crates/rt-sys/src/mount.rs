@@ -376,15 +376,30 @@ pub fn table_in(process: &Path) -> Result<Vec<Mounted>> {
 /// FUSE_SUPER_MAGIC (linux/magic.h).
 pub const FUSE: u64 = 0x6573_5546;
 
-/// Who mounted the FUSE file system that `path` is on (fuse(4), `user_id`); `None` on all others. `stat` is its state.
+/// Who mounted the FUSE file system that an open file is on, where that is neither root nor the caller; `None` on all others, and
+/// on the device `known`, of which that is known. Its server is not asked, which may never answer.
 ///
 /// # Errors
 /// The kernel does not say.
-pub fn fuse_owner(path: &Path, stat: &rustix::fs::Stat) -> Result<Option<u32>> {
-    if rustix::fs::statfs(path)?.f_type as u64 != FUSE {
+pub fn others_server(file: impl AsFd, known: Option<u64>) -> Result<Option<u32>> {
+    use rustix::fs::{AtFlags, StatxFlags, major, makedev, minor, statx};
+    // Nothing is asked for but the device, which FUSE gives everybody without its server.
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let device = match statx(&file, "", flags, StatxFlags::empty()) {
+        Ok(found) => makedev(found.stx_dev_major, found.stx_dev_minor),
+        // A filter that is older than the call.
+        Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => super::fd::stat(&file)?.st_dev,
+        Err(e) => return Err(e).context(|| format!("look at {}", super::fd::shown(&file))),
+    };
+    // What is on a disk has the disk's number.
+    if major(device) != 0 || Some(device) == known {
         return Ok(None);
     }
-    Ok(Some(server(stat)?))
+    let number = format!("{}:{}", major(device), minor(device)).into_bytes();
+    match table()?.into_iter().find(|mounted| mounted.device == number).and_then(|mounted| mounted.user) {
+        Some(user) if is_others(user)? => Ok(Some(user)),
+        _ => Ok(None),
+    }
 }
 
 /// Who mounted the FUSE file system that a file with this state is on.

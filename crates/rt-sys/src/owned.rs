@@ -40,6 +40,17 @@ impl Owned {
         Ok(owned)
     }
 
+    /// As [`Owned::of`]; `None` for what is on a FUSE file system that another user serves, which is not asked.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub fn unless_served(file: impl AsFd) -> Result<Option<Owned>> {
+        match mount::others_server(&file, None)? {
+            Some(_) => Ok(None),
+            None => Self::of(file).map(Some),
+        }
+    }
+
     /// The state of an open file, as its file system has it, also another user's.
     ///
     /// # Errors
