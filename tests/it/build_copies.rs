@@ -11,7 +11,7 @@ use std::process::Command;
 tests! {
     BOTH {
         parents_of_what_is_copied, parents_that_are_not_there, directories_only_for_what_is_in_them, directories_that_are_there_already,
-        archives_replace_kinds, links_of_an_archive,
+        links_to_what_is_left_out, archives_replace_kinds, links_of_an_archive,
     }
 }
 
@@ -148,6 +148,69 @@ fn pack(ctx: &Ctx, name: &str, script: &str) {
         format!("mkdir packed && cd packed && {script} && tar -cf ../{name} * && cd .. && rm -r packed");
     assert!(Command::new("sh").arg("-c").arg(script).current_dir(&dir).status().unwrap().success());
     ctx.give(&dir.join(name));
+}
+
+/// What .dockerignore leaves out is not there, whatever the way to it.
+fn links_to_what_is_left_out(ctx: &Ctx) {
+    let dir = context(ctx);
+    for name in ["secret/k", "secret/pub/in", "open/k", "lone"] {
+        put(ctx, name, name);
+    }
+    put(ctx, ".dockerignore", "secret\n!secret/pub\nlone\nhidden\nopen/no\nnone\n");
+    fs::create_dir(dir.join("none")).unwrap();
+    for (name, target) in [
+        ("alias", "secret"),
+        ("over", "alias"),
+        ("file", "/secret/k"),
+        ("out", "open/../secret/k"),
+        ("single", "lone"),
+        ("top", "."),
+        ("hidden", "open"),
+        ("by-hidden", "hidden"),
+        ("by-none", "none/../open"),
+        ("open/up", "../secret"),
+        ("good", "open/./k"),
+        ("above", "../../open"),
+    ] {
+        symlink(target, dir.join(name)).unwrap();
+    }
+    for source in [
+        "secret/k",
+        "alias/k",
+        "over/k",
+        "file",
+        "out",
+        "single",
+        "top/lone",
+        "top/alias/k",
+        "hidden",
+        "by-hidden/k",
+        "by-none/k",
+        "open/up/k",
+        "open/no",
+        "--parents alias/./k",
+        "--parents top/./lone",
+    ] {
+        for instruction in ["COPY", "ADD"] {
+            let out = build(ctx, &format!("FROM scratch\n{instruction} {source} /x/\n"), &[]).run();
+            assert!(out.code == 1 && out.stderr.contains("line 2"), "{instruction} {source}: {out:?}");
+        }
+    }
+    for (source, there) in [
+        ("alias", &["pub/", "pub/in"][..]),
+        ("over/pub", &["in"]),
+        ("a*/k s*/k o*/k", &["k"]),
+        ("good", &["good"]),
+        ("above", &["k", "up"]),
+        ("--parents top/./open", &["open/", "open/k", "open/up"]),
+        ("--parents alias/./", &["pub/", "pub/in"]),
+    ] {
+        let out = built(ctx, &format!("FROM scratch\nCOPY {source} /x/\n"), &[]);
+        assert_eq!(tree(ctx, &out, "x"), there, "{source}");
+    }
+    let out = built(ctx, "FROM scratch\nCOPY top/ /x/\n", &[]);
+    let all = tree(ctx, &out, "x");
+    assert!(all.contains(&"secret/pub/in".to_owned()) && !all.contains(&"secret/k".to_owned()), "{all:?}");
 }
 
 /// An archive replaces what is there of another kind, as with docker; COPY refuses that.

@@ -47,6 +47,11 @@ impl Ignore {
         out
     }
 
+    /// True where nothing is left out.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// True where something below a directory that is left out may be in all the same.
     pub fn has_exceptions(&self) -> bool {
         self.0.iter().any(|(again, _)| *again)

@@ -45,6 +45,8 @@ pub(super) struct Origin<'a> {
 pub(super) struct Found {
     /// Without a slash at its beginning.
     pub path: String,
+    /// The same without the links that it leads over.
+    at: String,
     /// It is a directory.
     pub is_dir: bool,
     /// What of the directory is copied, by its path there; all of it where none is said.
@@ -54,21 +56,21 @@ pub(super) struct Found {
 impl Found {
     /// A file, or a directory with all that is in it.
     pub(super) fn whole(path: String, is_dir: bool) -> Found {
-        Found { path, is_dir, only: None }
+        Found { at: path.clone(), path, is_dir, only: None }
     }
 }
 
 impl Origin<'_> {
     /// True where the entry `relative` of a source is left out.
     fn leaves_out(&self, found: &Found, relative: &str) -> bool {
-        self.ignore.excludes(&join(&found.path, relative))
+        self.ignore.excludes(&join(&found.at, relative))
             || self.exclude.excludes(relative)
             || found.only.as_ref().is_some_and(|only| !only.takes(relative))
     }
 
     /// True where something below a directory of a source, which is left out itself, may be in.
     fn may_take_below(&self, found: &Found, relative: &str) -> bool {
-        let excluded = self.ignore.excludes(&join(&found.path, relative)) || self.exclude.excludes(relative);
+        let excluded = self.ignore.excludes(&join(&found.at, relative)) || self.exclude.excludes(relative);
         (!excluded || !self.excludes_all_below())
             && found.only.as_ref().is_none_or(|only| only.takes(relative) || only.leads_through(relative))
     }
@@ -131,10 +133,49 @@ impl Origin<'_> {
 
     /// True where .dockerignore leaves `found` in, or something of it.
     fn is_in(&self, found: &Found, interrupt: &Interrupt) -> Result<bool> {
-        match found.path.is_empty() || !self.ignore.excludes(&found.path) {
+        match found.at.is_empty() || !self.ignore.excludes(&found.at) {
             true => Ok(true),
             false => Ok(found.is_dir && !self.excludes_all_below() && self.has_any(found, interrupt)?),
         }
+    }
+
+    /// What is at `path`, whose links are followed; `None` where .dockerignore leaves it out, or something on the way to it: that is
+    /// not there, and a link to it leads to nothing.
+    fn look(&self, path: String, is_dir: bool, interrupt: &Interrupt) -> Result<Option<Found>> {
+        let mut found = Found::whole(path, is_dir);
+        if self.ignore.is_empty() {
+            return Ok(Some(found));
+        }
+        let parts = |path: &str| path.split('/').rev().map(str::to_owned).collect::<Vec<_>>();
+        // What is still to be gone, the next part last.
+        let (mut rest, mut at, mut links) = (parts(&found.path), String::new(), MOST_LINKS);
+        while let Some(part) = rest.pop() {
+            match part.as_str() {
+                "" | "." => continue,
+                ".." => {
+                    if !self.is_in(&Found::whole(at.clone(), true), interrupt)? {
+                        return Ok(None);
+                    }
+                    at.truncate(at.rfind('/').unwrap_or(0));
+                    continue;
+                }
+                _ => at = join(&at, &part),
+            }
+            let Some(fd) = self.open(&at, OFlags::PATH | OFlags::NOFOLLOW)? else { return Ok(None) };
+            if FileType::from_raw_mode(fd::stat(&fd)?.st_mode) != FileType::Symlink {
+                continue;
+            }
+            if links == 0 || self.ignore.excludes(&at) {
+                return Ok(None);
+            }
+            links -= 1;
+            let target = String::from_utf8(disk::read_link(fd.as_fd())?)
+                .map_err(|_| err!("{at:?} in {}: a link that is not UTF-8", self.shown))?;
+            at.truncate(if target.starts_with('/') { 0 } else { at.rfind('/').unwrap_or(0) });
+            rest.append(&mut parts(&target));
+        }
+        found.at = at;
+        Ok(self.is_in(&found, interrupt)?.then_some(found))
     }
 
     fn find_all(&self, source: &str, interrupt: &Interrupt) -> Result<Vec<Found>> {
@@ -143,10 +184,9 @@ impl Origin<'_> {
             let Some(fd) = self.open(&path, OFlags::PATH)? else {
                 bail!("{source:?}: not found in {}", self.shown)
             };
-            let found = Found::whole(path, is_dir(&fd)?);
-            if !self.is_in(&found, interrupt)? {
+            let Some(found) = self.look(path, is_dir(&fd)?, interrupt)? else {
                 return Err(err!("{source:?}: left out of {}", self.shown).hint(".dockerignore excludes it"));
-            }
+            };
             return Ok(vec![found]);
         }
         let mut paths = vec![String::new()];
@@ -166,10 +206,7 @@ impl Origin<'_> {
         let mut found = Vec::new();
         for path in paths {
             let Some(fd) = self.open(&path, OFlags::PATH)? else { continue };
-            let one = Found::whole(path, is_dir(&fd)?);
-            if self.is_in(&one, interrupt)? {
-                found.push(one);
-            }
+            found.extend(self.look(path, is_dir(&fd)?, interrupt)?);
         }
         Ok(found)
     }
@@ -184,7 +221,7 @@ impl Origin<'_> {
     ) -> Result<()> {
         let shown = |path: &str| format!("{path:?} in {}", self.shown);
         let top =
-            self.open(&found.path, OFlags::PATH)?.ok_or_else(|| err!("{}: has gone", shown(&found.path)))?;
+            self.open(&found.at, OFlags::PATH)?.ok_or_else(|| err!("{}: has gone", shown(&found.path)))?;
         if !found.is_dir {
             let any = File::from(top);
             // What a link at the end of the path led to, which the kernel has kept in the root.
@@ -201,7 +238,7 @@ impl Origin<'_> {
             }
             return visit(&mut item).context(|| shown(&found.path));
         }
-        let names = sorted(self, &found.path)?;
+        let names = sorted(self, &found.at)?;
         let mut stack = vec![Level { dir: top, inner: String::new(), names, left_out: None }];
         while let Some(Level { dir, inner, names, .. }) = stack.last_mut() {
             interrupt.check()?;
