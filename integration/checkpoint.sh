@@ -54,6 +54,7 @@ replaced() { # WHAT IT WAS
 check streams/null 7 "" replaced /dev/null
 check streams/file 1 "standard stream 0 was a file, and is none now" replaced "$work/home/file"
 
+. integration/checkpoint/modes
 . integration/checkpoint/forks
 
 # run --checkpoint: ended by signals, and called again until the program has come to its end.

@@ -24,7 +24,6 @@ use rt_sys::process::{self, Memory};
 use rt_sys::{bail, err, fd, look, signal};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::fs::{FileType, Mode, OFlags};
-use rustix::io::Errno;
 use rustix::process::Signal;
 use std::path::{Path, PathBuf};
 
@@ -240,7 +239,7 @@ impl Source {
         held: &mut dyn FnMut(Held) -> Result<()>,
     ) -> Result<()> {
         let streams = self.streams()?;
-        let args = self.arguments(tcp_close, &streams);
+        let args = self.arguments(tcp_close, &streams)?;
         let gate = Gate::new(&self.exe)?;
         let mut keep: Vec<&OwnedFd> = std::iter::once(&self.image.dir).chain(&self.work).collect();
         keep.extend(streams.iter().map(|(stream, _)| stream));
@@ -288,16 +287,26 @@ impl Source {
                     }
                     _ => rustix::io::fcntl_dupfd_cloexec(stream, 3).context(|| "copy a standard stream")?,
                 };
-                if self.manifest.kinds[n] == Kind::File {
-                    give_mode(&copy, self.manifest.modes[n])?;
-                }
                 streams.push((copy, name));
             }
         }
         Ok(streams)
     }
 
-    fn arguments(&self, tcp_close: bool, streams: &[(OwnedFd, &str)]) -> Vec<String> {
+    /// True where a file of `streams` has other permissions than the one whose place it takes. It keeps them: it is the caller's.
+    fn changes_modes(&self, streams: &[(OwnedFd, &str)]) -> Result<bool> {
+        for (n, name) in self.manifest.streams.iter().enumerate() {
+            if self.manifest.kinds[n] == Kind::File
+                && let Some((stream, _)) = streams.iter().find(|(_, known)| known == name)
+                && fd::stat(stream)?.st_mode & 0o777 != self.manifest.modes[n]
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn arguments(&self, tcp_close: bool, streams: &[(OwnedFd, &str)]) -> Result<Vec<String>> {
         let mut words =
             dump::common("restore", &self.image.dir, self.work.as_ref().unwrap_or(&self.image.dir));
         words.extend(["--restore-detached", "--ext-unix-sk"].map(str::to_owned));
@@ -307,27 +316,18 @@ impl Source {
         if tcp_close {
             words.push("--tcp-close".to_owned());
         }
+        if self.changes_modes(streams)? {
+            words.push("--skip-file-rwx-check".to_owned());
+        }
         for (stream, name) in streams {
             words.extend(["--inherit-fd".to_owned(), format!("fd[{}]:{name}", stream.as_raw_fd())]);
         }
-        words
+        Ok(words)
     }
 }
 
 fn is_file(stream: BorrowedFd<'_>) -> Result<bool> {
     Ok(FileType::from_raw_mode(fd::stat(stream)?.st_mode) == FileType::RegularFile)
-}
-
-/// Gives a file, which takes another's place, the permissions of that one: criu refuses it otherwise.
-fn give_mode(stream: &OwnedFd, mode: u32) -> Result<()> {
-    if mode == 0 || fd::stat(stream)?.st_mode & 0o777 == mode {
-        return Ok(());
-    }
-    match rustix::fs::fchmod(stream, Mode::from_raw_mode(mode & 0o777)) {
-        // It is another user's, and criu will say what is wrong with it.
-        Err(Errno::PERM) => Ok(()),
-        changed => changed.context(|| "give a standard stream the permissions that it had"),
-    }
 }
 
 pub(super) fn open_null() -> Result<OwnedFd> {

@@ -3,8 +3,10 @@
 
 use crate::fixture::{Cmd, Container, Ctx, eventually};
 use crate::runner::tests;
+use crate::sys::Step;
 use serde_json::{Value, json};
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +15,7 @@ tests! {
     BOTH {
         without_criu, what_one_id_cannot_have, states_that_have_no_image, images_that_are_none, images_of_others,
         images_of_other_machines, run_says_it_at_the_start, an_image_replaces_images_alone, places_of_others,
-        loaders_of_others, images_that_are_damaged, gpus_are_given_back, gpus_without_cuda_checkpoint, gpus_that_cannot_be_kept,
+        loaders_of_others, images_that_are_damaged, streams_keep_their_permissions, gpus_are_given_back, gpus_without_cuda_checkpoint, gpus_that_cannot_be_kept,
         gpus_of_a_killed_checkpoint, gpus_that_are_not_here, forks_that_fail,
     }
     ROOT { mounts_below_an_old_draft_stay, the_null_device_keeps_its_mode }
@@ -168,6 +170,26 @@ fn images_that_are_damaged(ctx: &Ctx) {
     restore(ctx, &dir).fails(&["no-criu", "no such program"]);
     fs::remove_file(&pages).unwrap();
     restore(ctx, &dir).fails(&["image is damaged", "pages-1.img is missing"]);
+}
+
+/// What takes the place of a standard stream is the caller's, whatever an image says of it.
+fn streams_keep_their_permissions(ctx: &Ctx) {
+    for (own, was) in [(0o600, 0o644), (0o600, 0o666), (0o640, 0o600), (0o600, 0o600)] {
+        let image = image(ctx, "image", |manifest| {
+            manifest["streams"] = json!(["file[1:2]", "", ""]);
+            manifest["kinds"] = json!(["file", "other", "other"]);
+            manifest["modes"] = json!([was, 0, 0]);
+        });
+        ctx.file("private", "key");
+        let file = ctx.path("private");
+        ctx.give(&file);
+        fs::set_permissions(&file, fs::Permissions::from_mode(own)).unwrap();
+        let stdin = fs::File::open(&file).unwrap();
+        let restore = restore(ctx, &image).env("RT_CRIU", some_criu(ctx));
+        let failed = restore.before([Step::Dup(stdin.as_raw_fd(), 0)]).fails(&["criu failed"]);
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, own, "{was:o}: {failed:?}");
+        fs::remove_file(&file).unwrap();
+    }
 }
 
 fn images_of_others(ctx: &Ctx) {
