@@ -26,6 +26,9 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 use std::path::Path;
 
+/// See proc_sys_kernel(5).
+const LAST_NUMBER: &str = "/proc/sys/kernel/ns_last_pid";
+
 /// An image that is about to be restored.
 #[derive(Debug)]
 struct Source {
@@ -33,6 +36,8 @@ struct Source {
     manifest: Manifest,
     criu: Opened,
     cuda: Option<Cuda>,
+    /// The kernel's last number of a process, in the PID namespace of whoever writes it; none where it cannot be written.
+    last_number: Option<OwnedFd>,
     /// Where criu writes its log, if not into the image.
     work: Option<OwnedFd>,
 }
@@ -195,7 +200,24 @@ impl Checkpoint for Restore {
 
 impl Source {
     fn new(image: Image, manifest: Manifest, programs: &Programs, work: Option<OwnedFd>) -> Result<Source> {
-        Ok(Source { image, manifest, criu: programs.criu.open()?, cuda: programs.cuda.clone(), work })
+        // The container's own /proc/sys is read-only.
+        let last_number = match rustix::fs::open(LAST_NUMBER, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
+        {
+            Err(Errno::NOENT | Errno::ACCESS | Errno::PERM | Errno::ROFS) => None,
+            opened => Some(opened.context(|| format!("open {LAST_NUMBER}"))?),
+        };
+        let (criu, cuda) = (programs.criu.open()?, programs.cuda.clone());
+        Ok(Source { image, manifest, criu, cuda, last_number, work })
+    }
+
+    /// Has what criu starts for itself get numbers above all of the image's. criu keeps /proc/PID of the last of those open, and takes it
+    /// for that of a restored process with that number, which it then misses.
+    fn skip_numbers(&self) {
+        if let Some(last) = &self.last_number {
+            // Where the kernel refuses, most images are restored nevertheless.
+            let written = rustix::io::write(last, (self.manifest.highest + 1).to_string().as_bytes());
+            written.map_or_else(|e| log::debug!("write {LAST_NUMBER}: {e}"), drop);
+        }
     }
 
     /// Has criu make the processes. Its own number must be none of theirs. It ends with this process, or with `runtime`.
@@ -211,7 +233,10 @@ impl Source {
         };
         let child = match self.manifest.is_of_first() {
             true => process::spawn(Namespaces::NONE, Memory::Copied, become_criu),
-            false => process::spawn_as(self.manifest.highest + 1, become_criu),
+            false => {
+                self.skip_numbers();
+                process::spawn_as(self.manifest.highest + 1, become_criu)
+            }
         };
         let child = child.context(|| "start criu")?;
         aside::wait_beside(&child, runtime)?;
@@ -353,7 +378,7 @@ impl Keep {
             _ => return Ok(Signalled::PassOn),
         };
         let options = DumpOptions { leave_running: !ends, ..self.dump.clone() };
-        let dumped = dump::dump(store, id, &options, Some(&self.programs));
+        let dumped = dump::dump_at_last(store, id, &options, &self.programs);
         if !ends {
             signal::alarm(self.every);
         }
