@@ -66,6 +66,37 @@ static void busy(void)
 	}
 }
 
+static void *for_ever(void *unused)
+{
+	for (;;)
+		nap();
+	return unused;
+}
+
+// The program's only child with a second thread, whose number is `skipped` above the first one's that there could be.
+static void number(int skipped)
+{
+	pthread_t thread;
+	int status, ends[2];
+	char byte;
+	pid_t child;
+	for (int n = 0; n < skipped; n++) {
+		MUST((child = fork()) >= 0);
+		if (child == 0)
+			_exit(0);
+		MUST(waitpid(child, NULL, 0) == child);
+	}
+	MUST(pipe(ends) == 0 && (child = fork()) >= 0);
+	if (child == 0) {
+		if (pthread_create(&thread, NULL, for_ever, NULL) != 0 || write(ends[1], "1", 1) != 1)
+			_exit(1);
+		for_ever(NULL);
+	}
+	MUST(read(ends[0], &byte, 1) == 1);
+	stay();
+	MUST(kill(child, SIGTERM) == 0 && waitpid(child, &status, 0) == child && WTERMSIG(status) == SIGTERM);
+}
+
 // A child that has ended, and is waited for later.
 static void ended(void)
 {
@@ -474,6 +505,11 @@ int main(int count, char **words)
 			all[n].run();
 			return 0;
 		}
+	int skipped;
+	if (count > 1 && sscanf(words[1], "number-%d", &skipped) == 1) {
+		number(skipped);
+		return 0;
+	}
 	fprintf(stderr, "usage: cases NAME\n");
 	return 2;
 }

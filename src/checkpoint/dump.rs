@@ -80,6 +80,10 @@ impl Subject {
 
     /// The program's processes.
     fn tree(&self, store: &Store) -> Result<Tree> {
+        again(|| self.tree_now(store))
+    }
+
+    fn tree_now(&self, store: &Store) -> Result<Tree> {
         let all = container::processes(store, &self.record.id)?;
         let first = self.record.pid;
         let program = match (self.record.own_pid_namespace, annotations::asks_for_init(&self.spec)?) {
@@ -127,10 +131,25 @@ fn wait_for_init<T>(look: impl Fn() -> Result<T>) -> Result<T> {
             Err(e) if e.is(libc::EACCES) => {}
             looked => return looked,
         }
-        let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-        let _ = rustix::thread::nanosleep(&pause);
+        pause();
     }
     look()
+}
+
+/// Repeats `look` up to four times where it fails. A program that runs changes while it is looked at: a process whose parent ends is
+/// nobody's for a moment, and a descriptor can be another one when the second thing about it is read.
+fn again<T>(look: impl Fn() -> Result<T>) -> Result<T> {
+    for _ in 0..4 {
+        if let Ok(found) = look() {
+            return Ok(found);
+        }
+        pause();
+    }
+    look()
+}
+
+fn pause() {
+    let _ = rustix::thread::nanosleep(&rustix::time::Timespec { tv_sec: 0, tv_nsec: 20_000_000 });
 }
 
 /// The programs of the host that an image needs.
@@ -198,6 +217,20 @@ pub(crate) fn dump(
     container::end_dumped(store, id)
 }
 
+/// The same, with a second try: what is in criu's way can be there for a moment only, such as a connection that nobody has accepted
+/// yet, and there may be no later time.
+pub(super) fn dump_at_last(
+    store: &Store,
+    id: &str,
+    options: &DumpOptions,
+    programs: &Programs,
+) -> Result<()> {
+    dump(store, id, options, Some(programs)).or_else(|_| {
+        pause();
+        dump(store, id, options, Some(programs))
+    })
+}
+
 /// Continues a paused container, and gives its processes back the GPUs that a checkpoint which was killed has parted them from.
 pub(crate) fn resume(store: &Store, id: &str) -> Result<()> {
     match store.load(id)?.parted.is_empty() {
@@ -223,7 +256,7 @@ fn write(
     parted: &Parted<'_>,
     options: &DumpOptions,
 ) -> Result<()> {
-    let found = subject.check(tree)?;
+    let found = again(|| subject.check(&subject.tree_now(store)?))?;
     let draft = Draft::begin(&options.image)?;
     let memory = memory_fs::of_config(&subject.spec);
     // Whoever ends this process while the tree is stopped leaves a container that `rt resume` continues.
@@ -242,7 +275,7 @@ fn seal(
     options: &DumpOptions,
 ) -> Result<()> {
     // Once more, now that nothing changes: the processes may have done meanwhile what criu damages in silence.
-    let tree = subject.tree(store)?;
+    let tree = subject.tree_now(store)?;
     let found = subject.check(&tree)?;
     let mut manifest = Manifest {
         streams: found.streams.to_vec(),

@@ -36,9 +36,14 @@ impl Process {
             text => text.context(|| format!("read {path}")).map(|text| Some(Status(text))),
         };
         let Some(main) = status(format!("/proc/{pid}/status"))? else { return Ok(None) };
+        let inside = main.last("NSpid")?;
+        // Its parent has waited for it since the file was opened.
+        if inside == 0 {
+            return Ok(None);
+        }
         let mut process = Process {
             pid,
-            inside: main.last("NSpid")?,
+            inside,
             parent: main.last("PPid")?,
             name: main.text("Name").unwrap_or_default(),
             state: main.text("State").and_then(|text| text.chars().next()).unwrap_or('?'),

@@ -24,8 +24,12 @@ use rt_sys::process::{self, Memory};
 use rt_sys::{bail, err, fd, look, signal};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::process::Signal;
 use std::path::{Path, PathBuf};
+
+/// See proc_sys_kernel(5).
+const LAST_NUMBER: &str = "/proc/sys/kernel/ns_last_pid";
 
 /// An image that is about to be restored.
 #[derive(Debug)]
@@ -36,6 +40,8 @@ struct Source {
     /// This executable, which asks for criu.
     exe: OwnedFd,
     cuda: Option<Cuda>,
+    /// The kernel's last number of a process, in the PID namespace of whoever writes it; none where it cannot be written.
+    last_number: Option<OwnedFd>,
     /// Where criu writes its log, if not into the image.
     work: Option<OwnedFd>,
 }
@@ -153,7 +159,8 @@ impl Checkpoint for Restore {
 
     fn descriptors(&self) -> Vec<RawFd> {
         let Some(source) = &self.source else { return Vec::new() };
-        let own = [&source.image.dir, &source.exe].into_iter().chain(&source.work).map(AsRawFd::as_raw_fd);
+        let own = [&source.image.dir, &source.exe].into_iter().chain(&source.work).chain(&source.last_number);
+        let own = own.map(AsRawFd::as_raw_fd);
         source.criu.descriptors().into_iter().chain(own).collect()
     }
 
@@ -226,8 +233,25 @@ impl Source {
         let mut dirs = dirs.into_iter();
         let dir = dirs.next().ok_or_else(|| err!("the directory of the image was not opened"))?;
         let image = Image { path: image.path, dir };
+        // The container's own /proc/sys is read-only.
+        let last_number = match rustix::fs::open(LAST_NUMBER, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
+        {
+            Err(Errno::NOENT | Errno::ACCESS | Errno::PERM | Errno::ROFS) => None,
+            opened => Some(opened.context(|| format!("open {LAST_NUMBER}"))?),
+        };
         let exe = container::executable(fd::open_proc()?.as_fd())?;
-        Ok(Source { image, manifest, criu, exe, cuda: programs.cuda.clone(), work: dirs.next() })
+        let (cuda, work) = (programs.cuda.clone(), dirs.next());
+        Ok(Source { image, manifest, criu, exe, cuda, last_number, work })
+    }
+
+    /// Has what criu starts for itself get numbers above all of the image's. criu keeps /proc/PID of the last of those open, and takes it
+    /// for that of a restored process with that number, which it then misses.
+    fn skip_numbers(&self) {
+        if let Some(last) = &self.last_number {
+            // Where the kernel refuses, most images are restored nevertheless.
+            let written = rustix::io::write(last, (self.manifest.highest + 1).to_string().as_bytes());
+            written.map_or_else(|e| log::debug!("write {LAST_NUMBER}: {e}"), drop);
+        }
     }
 
     /// Has criu make the processes, and `held` look at them before they can run. Its own number must be none of theirs. It ends with
@@ -256,7 +280,10 @@ impl Source {
         };
         let child = match self.manifest.is_of_first() {
             true => process::spawn(Namespaces::NONE, Memory::Copied, become_criu),
-            false => process::spawn_as(self.manifest.highest + 1, become_criu),
+            false => {
+                self.skip_numbers();
+                process::spawn_as(self.manifest.highest + 1, become_criu)
+            }
         };
         let child = child.context(|| "start criu")?;
         let has_asked = gate.wait(&child, runtime, held).inspect_err(|_| child.end())?;
@@ -410,7 +437,7 @@ impl Keep {
             _ => return Ok(Signalled::PassOn),
         };
         let options = DumpOptions { leave_running: !ends, ..self.dump.clone() };
-        let dumped = dump::dump(store, id, &options, Some(&self.programs));
+        let dumped = dump::dump_at_last(store, id, &options, &self.programs);
         if !ends {
             signal::alarm(self.every);
         }
