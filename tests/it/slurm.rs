@@ -24,7 +24,7 @@ tests! {
     }
     NESTED { user_namespaces_switched_off }
     USER {
-        ids_of_a_silent_config, what_an_image_sets_is_not_the_jobs, directories_of_others_are_not_bound,
+        ids_of_a_silent_config, what_an_image_sets_is_not_the_jobs, no_scontrol_of_an_image, directories_of_others_are_not_bound,
         pmix_needs_the_callers_uid, home_by_the_jobs_environment, called_by_root, root_trusts_nothing,
         roots_job_touches_nothing_of_others, root_of_nobody, missing_state_directory, prolog_gives_nothing_away,
         epilog_ends_well, root_asks_no_file_system_of_a_users,
@@ -1044,6 +1044,52 @@ fn what_an_image_sets_is_not_the_jobs(ctx: &Ctx) {
         assert_eq!(out.line(3)["PMI_FD"], "17");
         assert!(!ran.exists());
         step.delete();
+    }
+}
+
+/// Slurm 25.05 starts the runtime with the variables of the image, too: they say neither which scontrol(1) asks for the job to be
+/// requeued nor what that is told.
+fn no_scontrol_of_an_image(ctx: &Ctx) {
+    // No Slurm of this host has it.
+    const JOB: &str = "4000000042";
+    let asked = ctx.path("asked");
+    let program = ctx.mkdir("bin").join("scontrol");
+    let text = format!("#!/bin/sh\necho \"$@ ${{SLURM_CONF-}} ${{OWN-}}\" >{}\n", asked.display());
+    fs::write(&program, text).unwrap();
+    fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    let criu = ctx.path("criu");
+    fs::copy(std::env::current_exe().unwrap(), &criu).unwrap();
+    let path = format!("{}:/usr/bin:/bin", ctx.path("bin").display());
+    for (of_image, expected) in
+        [(vec!["PATH", "SLURM_CONF"], None), (vec!["SLURM_CONF"], Some(format!("requeue {JOB}  own\n")))]
+    {
+        let mut bundle = ctx.bundle();
+        bundle.config["process"]["env"] =
+            json!(of_image.iter().map(|name| format!("{name}=x")).collect::<Vec<_>>());
+        bundle.write();
+        let mut step = Step42::of(ctx, bundle);
+        step.container = step.container.replace(".42.0", &format!(".{JOB}.4294967291"));
+        ctx.remember(&step.container);
+        let jobs = [
+            ("SLURM_JOB_ID", JOB.to_owned()),
+            ("RT_CONTAINER_CHECKPOINT", ctx.path("checkpoints").display().to_string()),
+            ("RT_CRIU", criu.display().to_string()),
+        ];
+        let env = step.bundle.config["process"]["env"].as_array_mut().unwrap();
+        env.extend(jobs.iter().map(|(name, value)| json!(format!("{name}={value}"))));
+        let mut cmd =
+            step.command(0, &["ready", "pause"]).env("PATH", &path).env("SLURM_CONF", "x").env("OWN", "own");
+        for (name, value) in &jobs {
+            cmd = cmd.env(name, value);
+        }
+        let mut job = cmd.spawn();
+        job.line(0);
+        sys::kill(job.pid(), libc::SIGUSR1).unwrap();
+        let out = job.wait();
+        assert_eq!(out.code, 75, "{out:?}");
+        assert_eq!(fs::read_to_string(&asked).ok(), expected, "{of_image:?}: {out:?}");
+        step.delete();
+        fs::remove_dir_all(ctx.path("checkpoints")).unwrap();
     }
 }
 
