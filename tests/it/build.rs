@@ -16,7 +16,7 @@ tests! {
     ALL { an_image_is_built_and_run, run_is_root_of_one_id }
     BOTH {
         what_the_config_says, layers_and_history, nothing_is_done_twice, what_changes_is_done_again, stages_that_are_needed,
-        base_images, copies_follow_the_rules, archives_are_unpacked, holes_stay_holes, heredocs, users_and_directories, a_command_that_fails, mount_points_are_in_no_layer,
+        base_images, copies_follow_the_rules, archives_are_unpacked, what_begins_as_an_archive_is_one, holes_stay_holes, heredocs, users_and_directories, a_command_that_fails, mount_points_are_in_no_layer,
         what_is_not_there_is_refused, destinations_over_links, links_lead_nowhere, ctrl_c_leaves_the_cache, a_killed_build_leaves_no_command, mounts_of_run, mounts_stay_as_they_were, mounts_of_images_of_somebody_else, archives_are_what_their_key_says, no_hooks_in_builds, secrets_stay_secret,
         layers_are_pruned, places_for_builds, outputs_of_every_kind, outputs_follow_the_umask, triggers_run_once,
     }
@@ -484,6 +484,40 @@ fn archives_are_unpacked(ctx: &Ctx) {
     ctx.give(&dir.join("evil.tar"));
     let _ = build(ctx, "FROM scratch\nADD evil.tar /\n", &[]).run();
     assert!(!escape.exists());
+}
+
+/// Whether a file is an archive is said by its first block: what cannot be read behind that is an error, and no file of the image.
+fn what_begins_as_an_archive_is_one(ctx: &Ctx) {
+    let dir = context(ctx);
+    let header = |kind: u8, size: &str| {
+        let mut block = [0u8; 512];
+        block[..4].copy_from_slice(b"name");
+        block[124..124 + size.len()].copy_from_slice(size.as_bytes());
+        block[156] = kind;
+        block[148..156].fill(b' ');
+        let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
+        block[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+        block
+    };
+    // An extended header of 8 MiB, longer than any.
+    for (name, block, why) in [
+        ("long", header(b'x', "00040000000"), "extended headers"),
+        ("cut", header(b'x', "00000001000"), "archive ends"),
+        ("number", header(b'0', "junk"), "number"),
+    ] {
+        fs::write(dir.join(name), block).unwrap();
+        ctx.give(&dir.join(name));
+        refused(build(ctx, &format!("FROM scratch\nADD {name} /to/\n"), &[]), &["line 2: ADD", why]);
+    }
+    // Without the sum of a header, and with blocks of zeros alone, it is any file.
+    let mut block = header(b'0', "0");
+    block[0] = b'o';
+    for (name, block) in [("other", block), ("zeros", [0; 512])] {
+        fs::write(dir.join(name), block).unwrap();
+        ctx.give(&dir.join(name));
+        let out = built(ctx, &format!("FROM scratch\nADD {name} /to/\n"), &[]);
+        assert_eq!(fs::read(bundle(ctx, &out).join("rootfs/to").join(name)).unwrap(), block);
+    }
 }
 
 fn heredocs(ctx: &Ctx) {
