@@ -190,14 +190,15 @@ fn annotations(image: &BundledImage, execution: &Execution, choices: &Choices) -
     Value::Object(all)
 }
 
-/// A volume's data never go into the rootfs; what the image has there is copied up.
+/// A volume's data never go into the rootfs; what the image has there is copied up, into a directory with the mode of the image's:
+/// programs such as PostgreSQL refuse others.
 fn volume_mount(path: &str) -> Result<Value> {
     if !path.starts_with('/') || path.split('/').any(|part| part == "..") {
         bail!("volume {path:?}: not an absolute path");
     }
     Ok(json!({
         "destination": path, "type": "tmpfs", "source": "tmpfs",
-        "options": ["nosuid", "nodev", "tmpcopyup", "mode=1777"],
+        "options": ["nosuid", "nodev", "tmpcopyup"],
     }))
 }
 

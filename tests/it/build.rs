@@ -16,7 +16,7 @@ tests! {
     ALL { an_image_is_built_and_run, run_is_root_of_one_id }
     BOTH {
         what_the_config_says, layers_and_history, nothing_is_done_twice, what_changes_is_done_again, stages_that_are_needed,
-        base_images, copies_follow_the_rules, archives_are_unpacked, what_begins_as_an_archive_is_one, holes_stay_holes, heredocs, users_and_directories, a_command_that_fails, mount_points_are_in_no_layer,
+        base_images, copies_follow_the_rules, archives_are_unpacked, what_begins_as_an_archive_is_one, volumes_are_as_the_image_has_them, holes_stay_holes, heredocs, users_and_directories, a_command_that_fails, mount_points_are_in_no_layer,
         what_is_not_there_is_refused, destinations_over_links, links_lead_nowhere, ctrl_c_leaves_the_cache, a_killed_build_leaves_no_command, mounts_of_run, mounts_stay_as_they_were, mounts_of_images_of_somebody_else, archives_are_what_their_key_says, no_hooks_in_builds, secrets_stay_secret,
         layers_are_pruned, places_for_builds, outputs_of_every_kind, outputs_follow_the_umask, triggers_run_once,
     }
@@ -518,6 +518,32 @@ fn what_begins_as_an_archive_is_one(ctx: &Ctx) {
         let out = built(ctx, &format!("FROM scratch\nADD {name} /to/\n"), &[]);
         assert_eq!(fs::read(bundle(ctx, &out).join("rootfs/to").join(name)).unwrap(), block);
     }
+}
+
+/// A volume has the mode and the content of the image's directory, as PostgreSQL asks of its own.
+fn volumes_are_as_the_image_has_them(ctx: &Ctx) {
+    context(ctx);
+    let file = format!(
+        "{BASE}RUN [\"/probe\", \"mkdir /data\", \"write /data/file text\", \"chmod /data {}\"]\nVOLUME /data /new\n",
+        0o750
+    );
+    built(ctx, &file, &["-t", "volumes"]);
+    let out = rt(
+        ctx,
+        &[
+            "run",
+            "volumes",
+            "--",
+            "/probe",
+            "stat /data",
+            "cat /data/file",
+            "write /data/mine x",
+            "stat /new",
+        ],
+    );
+    let all = out.ok().all();
+    let modes = (&all[0]["mode"], &all[3]["mode"]);
+    assert_eq!((modes, &all[1], &all[2]), ((&json!(0o750), &json!(0o755)), &json!("text"), &Value::Null));
 }
 
 fn heredocs(ctx: &Ctx) {
