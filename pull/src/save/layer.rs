@@ -9,7 +9,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 
+use super::gzip::Gzip;
 use super::holes;
+use crate::limits::Limits;
 use crate::squashfs_target::HOLES_LIMIT;
 use oci_content::digest::{Digest, Hasher};
 use oci_content::interrupt::Interrupt;
@@ -161,8 +163,8 @@ pub(crate) fn write(
     let file = BufWriter::with_capacity(BUFFER, disk::Named(file));
     match compression {
         Compression::Gzip => {
-            let gzip = flate2::write::GzEncoder::new(hashing(file), flate2::Compression::new(6));
-            write_packed(tree, gzip, flate2::write::GzEncoder::finish, watch)
+            let gzip = Gzip::new(hashing(file), Limits::of_this_job(None).threads).context(doing)?;
+            write_packed(tree, gzip, Gzip::finish, watch)
         }
         Compression::Zstd => {
             let zstd = zstd::Encoder::new(hashing(file), ZSTD_LEVEL).context(doing)?;

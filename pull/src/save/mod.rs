@@ -2,6 +2,7 @@
 //! over it becomes a second one.
 
 mod config;
+mod gzip;
 mod holes;
 mod layer;
 mod write;
