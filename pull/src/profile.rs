@@ -47,6 +47,13 @@ pub(crate) struct Choices {
     pub home: bool,
 }
 
+impl Choices {
+    /// True where no container writes into the root.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.profile == Profile::Hpc && !self.writable
+    }
+}
+
 /// Each is a mount, and perhaps directories in the tree.
 const MAX_VOLUMES: usize = 256;
 
@@ -108,7 +115,7 @@ pub(crate) fn config(image: &BundledImage, root: Option<&OwnedFd>, choices: &Cho
             "cwd": image_config::working_dir(execution),
             "noNewPrivileges": hpc,
         },
-        "root": { "path": "rootfs", "readonly": hpc && !choices.writable },
+        "root": { "path": "rootfs", "readonly": choices.is_read_only() },
         "mounts": mounts,
         "linux": if hpc { hpc::linux(disk::caller().uid, disk::caller().gid) } else { isolated_linux() },
         "annotations": annotations(image, execution, choices),

@@ -8,7 +8,7 @@ use crate::runner::{skip, tests};
 use crate::sys;
 use serde_json::{Value, json};
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -16,7 +16,7 @@ tests! {
     ALL { an_image_is_built_and_run, run_is_root_of_one_id }
     BOTH {
         what_the_config_says, layers_and_history, nothing_is_done_twice, what_changes_is_done_again, stages_that_are_needed,
-        base_images, copies_follow_the_rules, archives_are_unpacked, what_begins_as_an_archive_is_one, volumes_are_as_the_image_has_them, holes_stay_holes, heredocs, users_and_directories, a_command_that_fails, mount_points_are_in_no_layer,
+        base_images, copies_follow_the_rules, archives_are_unpacked, what_begins_as_an_archive_is_one, volumes_are_as_the_image_has_them, images_share_files, holes_stay_holes, heredocs, users_and_directories, a_command_that_fails, mount_points_are_in_no_layer,
         what_is_not_there_is_refused, destinations_over_links, links_lead_nowhere, ctrl_c_leaves_the_cache, a_killed_build_leaves_no_command, mounts_of_run, mounts_stay_as_they_were, mounts_of_images_of_somebody_else, archives_are_what_their_key_says, no_hooks_in_builds, secrets_stay_secret,
         layers_are_pruned, places_for_builds, outputs_of_every_kind, outputs_follow_the_umask, triggers_run_once,
     }
@@ -544,6 +544,58 @@ fn volumes_are_as_the_image_has_them(ctx: &Ctx) {
     let all = out.ok().all();
     let modes = (&all[0]["mode"], &all[3]["mode"]);
     assert_eq!((modes, &all[1], &all[2]), ((&json!(0o750), &json!(0o755)), &json!("text"), &Value::Null));
+}
+
+/// Files of an image are further names of those of its base and of the layers: nothing is copied, and each image is whole by itself.
+fn images_share_files(ctx: &Ctx) {
+    context(ctx);
+    put(ctx, "file", "text");
+    let base = built(
+        ctx,
+        &format!("{BASE}COPY file /file\nCOPY file /gone\nRUN link /file /second\n"),
+        &["-t", "base"],
+    );
+    let file = "FROM base\nSHELL [\"/probe\"]\nCOPY file /copied\nRUN rm /gone\nRUN append /second more\n";
+    let out = built(ctx, file, &["-t", "shared"]);
+    let inode =
+        |out: &Out, path: &str| fs::metadata(bundle(ctx, out).join("rootfs").join(path)).unwrap().ino();
+    assert_eq!(inode(&base, "probe"), inode(&out, "probe"));
+    assert_ne!(inode(&base, "second"), inode(&out, "second"));
+    assert_eq!((read(ctx, &base, "second"), read(ctx, &out, "second")), ("text".into(), "textmore".into()));
+    assert_eq!((read(ctx, &out, "copied"), read(ctx, &out, "file")), ("text".into(), "text".into()));
+    assert!(
+        !bundle(ctx, &out).join("rootfs/gone").exists() && bundle(ctx, &base).join("rootfs/gone").exists()
+    );
+    // What is made by way of archives is the same image, and the same tree.
+    built(ctx, file, &["-o", "oci:layout:t"]);
+    rt(ctx, &["pull", "oci:layout:t", "other"]).ok();
+    let config = |bundle: PathBuf| fs::read_to_string(bundle.join("image.json")).unwrap();
+    assert_eq!(config(bundle(ctx, &out)), config(ctx.path("other")));
+    let list = |root: PathBuf| {
+        let found = Command::new("find")
+            .arg(".")
+            .args(["-printf", "%P %y %m %l %n\n"])
+            .current_dir(root)
+            .output()
+            .unwrap();
+        let mut lines: Vec<_> = String::from_utf8(found.stdout).unwrap().lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let names = |lines: Vec<String>| {
+        lines.into_iter().map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(list(bundle(ctx, &out).join("rootfs"))), names(list(ctx.path("other/rootfs"))));
+    // Into an image that its containers may write nothing of another image is linked.
+    ctx.mkdir("config-home");
+    ctx.mkdir("config-home/rt");
+    ctx.file("config-home/rt/config.toml", "[pull]\nwritable = true\n");
+    let writable = build(ctx, &format!("{file}LABEL a=b\n"), &["-t", "writable"]);
+    let writable = writable.env("XDG_CONFIG_HOME", ctx.path("config-home")).ok();
+    assert_ne!(inode(&base, "probe"), inode(&writable, "probe"));
+    // An image stays what it was when those that it shares files with have gone.
+    rt(ctx, &["rmi", "base", "writable"]).ok();
+    assert_eq!(read(ctx, &out, "second"), "textmore");
 }
 
 fn heredocs(ctx: &Ctx) {
