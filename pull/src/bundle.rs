@@ -145,6 +145,14 @@ pub(crate) fn image_config(bundle: BorrowedFd) -> Result<Option<Value>> {
     }
 }
 
+/// True where no container of `bundle` writes into its root: what its config says.
+pub(crate) fn is_read_only(bundle: &Path) -> Result<bool> {
+    let dir = disk::open_root(bundle)?;
+    let text = disk::read_if_there(dir.as_fd(), CONFIG, CONFIG_LIMIT)?;
+    let config: Option<Value> = text.and_then(|text| serde_json::from_slice(&text).ok());
+    Ok(config.is_some_and(|config| config["root"]["readonly"] == true))
+}
+
 /// What a bundle or an image file was pulled from.
 pub(crate) struct PulledImage {
     /// The digest of the image's manifest.

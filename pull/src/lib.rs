@@ -9,12 +9,13 @@
 //! | `source`, `layout`, `archive` | where manifests and blobs come from |
 //! | `cache`, `lease`, `blob` | blobs by digest, fetched once |
 //! | `squashfs_target` | layers to an image file |
+//! | `trees` | layers that lie on the disk as trees, to a bundle |
 //! | `image_config`, `profile`, `filter` | the config |
 //! | `draft`, `bundle` | there whole or not at all |
 //! | `build` | a Containerfile to an image of the store |
 //! | `images` | the store of images, from which `rt run` starts containers |
 //! | `commands` | the command line |
-//! | `progress`, `limits` | people, the job's limits |
+//! | `progress`, `limits`, `each` | people, the job's limits, threads |
 //! | `fuzz` | what the fuzz targets call |
 //!
 //! How to talk to a registry is in the crate `oci_registry`, layers to a tree in `oci_layer`, and digests and Ctrl-C in
@@ -30,6 +31,7 @@ mod cache;
 pub mod commands;
 mod disk_full;
 mod draft;
+mod each;
 mod filter;
 mod foreign;
 pub mod fuzz;
@@ -51,3 +53,4 @@ mod run_file;
 mod save;
 mod source;
 mod squashfs_target;
+mod trees;

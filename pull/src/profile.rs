@@ -47,6 +47,13 @@ pub(crate) struct Choices {
     pub home: bool,
 }
 
+impl Choices {
+    /// True where no container writes into the root.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.profile == Profile::Hpc && !self.writable
+    }
+}
+
 /// Each is a mount, and perhaps directories in the tree.
 const MAX_VOLUMES: usize = 256;
 
@@ -108,7 +115,7 @@ pub(crate) fn config(image: &BundledImage, root: Option<&OwnedFd>, choices: &Cho
             "cwd": image_config::working_dir(execution),
             "noNewPrivileges": hpc,
         },
-        "root": { "path": "rootfs", "readonly": hpc && !choices.writable },
+        "root": { "path": "rootfs", "readonly": choices.is_read_only() },
         "mounts": mounts,
         "linux": if hpc { hpc::linux(disk::caller().uid, disk::caller().gid) } else { isolated_linux() },
         "annotations": annotations(image, execution, choices),
@@ -190,14 +197,15 @@ fn annotations(image: &BundledImage, execution: &Execution, choices: &Choices) -
     Value::Object(all)
 }
 
-/// A volume's data never go into the rootfs; what the image has there is copied up.
+/// A volume's data never go into the rootfs; what the image has there is copied up, into a directory with the mode of the image's:
+/// programs such as PostgreSQL refuse others.
 fn volume_mount(path: &str) -> Result<Value> {
     if !path.starts_with('/') || path.split('/').any(|part| part == "..") {
         bail!("volume {path:?}: not an absolute path");
     }
     Ok(json!({
         "destination": path, "type": "tmpfs", "source": "tmpfs",
-        "options": ["nosuid", "nodev", "tmpcopyup", "mode=1777"],
+        "options": ["nosuid", "nodev", "tmpcopyup"],
     }))
 }
 

@@ -16,7 +16,9 @@ use super::platform::Platform;
 use super::profile::{self, BundledImage, Choices, Profile};
 use super::progress::{self, Style, size};
 use super::reference::Source;
+use super::save::LayerTree;
 use super::source::{self, Image, Opened};
+use super::trees;
 use oci_content::digest::Digest;
 use oci_content::interrupt::{Interrupt, interrupted, is_interrupted};
 use oci_layer::merge::{LayerNumber, MergedTree};
@@ -170,20 +172,35 @@ fn pull(options: &PullOptions, interrupt: &Interrupt) -> Result<Summary> {
         Some(partial) => partial,
         None => NewBundle::create(&options.target)?,
     };
-    unpack(options, &image, partial, &cache, interrupt, phases)
+    unpack(options, &image, partial, Contents::Layers(&cache), interrupt, phases)?.ok_or_else(not_whole)
 }
 
-/// Makes the bundle of an image that was resolved.
+/// What is in the layers of an image.
+#[derive(Clone, Copy)]
+pub(crate) enum Contents<'a> {
+    /// Archives, to be had from the image's source by way of this cache.
+    Layers(&'a Cache),
+    /// Trees on the disk, the lowest first. True where their files may have further names.
+    Trees(&'a [(LayerTree, bool)]),
+}
+
+fn not_whole() -> Error {
+    err!("the layers are not whole")
+}
+
+/// Makes the bundle of an image that was resolved. None where the layers are trees with something that only archives can say.
 pub(crate) fn unpack(
     options: &PullOptions,
     image: &Image,
     partial: NewBundle,
-    cache: &Cache,
+    contents: Contents,
     interrupt: &Interrupt,
     mut phases: Phases,
-) -> Result<Summary> {
+) -> Result<Option<Summary>> {
     let root = disk::open_dir_again(partial.rootfs())?;
-    check_space(&root, image, cache).map_err(|e| options.without_room(e))?;
+    if let Contents::Layers(cache) = contents {
+        check_space(&root, image, cache).map_err(|e| options.without_room(e))?;
+    }
 
     let counts = Counts::default();
     let (below, trash) = (disk::open_dir_again(root.as_fd())?, disk::open_dir_again(partial.trash())?);
@@ -200,7 +217,15 @@ pub(crate) fn unpack(
         frame_threads: limits.frame_threads(layers_of_image),
         pieces: limits.pieces(layers_of_image),
     };
-    let fetched = layers(image, &context, cache, limits, options)?;
+    let fetched = match contents {
+        Contents::Layers(cache) => layers(image, &context, cache, limits, options)?,
+        Contents::Trees(trees) => match trees::merge(trees, &context, limits, options.choices.is_read_only())
+        {
+            Ok(true) => 0,
+            Ok(false) => return Ok(None),
+            Err(e) => return Err(options.of_layer(e, context.counts)),
+        },
+    };
     phases.end("layers");
 
     let bundled = BundledImage::of(image, &options.image);
@@ -228,7 +253,7 @@ pub(crate) fn unpack(
         Publish { shared, replace: options.force, sync: options.sync },
     );
     let have = || PulledImage::of_bundle(&options.target);
-    Pulled { image, fetched, directories, counts, phases }.end(options, published, have)
+    Pulled { image, fetched, directories, counts, phases }.end(options, published, have).map(Some)
 }
 
 /// What a pull has made of an image.

@@ -13,6 +13,7 @@ use super::manifest::{
 };
 use super::platform::Platform;
 use super::reference::Source;
+use super::save::Documents;
 use oci_content::digest::Digest;
 use oci_content::interrupt::Interrupt;
 use oci_layer::decode::{self, Expected};
@@ -38,6 +39,8 @@ pub(crate) struct Image {
 
 enum Origin {
     Registry(Arc<Registry>),
+    /// Its layers are no archives.
+    Trees,
     /// With the names of the layers in it. Docker's archive has no digests but those of plain layers, which may be
     /// compressed in it.
     Store {
@@ -239,6 +242,17 @@ fn small_blob(
 }
 
 impl Image {
+    /// An image whose layers lie on the disk as trees.
+    pub(crate) fn of_trees(documents: Documents) -> Result<Image> {
+        let digest = Digest::of(&documents.manifest);
+        let Document::Manifest(manifest) = manifest::parse(&documents.manifest)? else {
+            bail!("no manifest")
+        };
+        let config = manifest::parse_config(&documents.config)?;
+        let (resolved, config_text, origin) = (digest.clone(), documents.config, Origin::Trees);
+        Image { digest, resolved, manifest, config, config_text, origin }.checked()
+    }
+
     /// Compares the image with what was asked for: a name without an index has one image, for whatever platform. Where
     /// nobody asked for another one, it may run all the same, by emulation (binfmt_misc).
     fn for_platform(self, wanted: &Platform) -> Result<Image> {
@@ -284,6 +298,7 @@ impl Image {
                     file.map(|file| StoredFile { file, offset: 0, length: layer.size })
                 }
                 Origin::Store { store, layers, .. } => store.find(&layers[at]).ok(),
+                Origin::Trees => None,
             };
             let plain = match stored {
                 Some(StoredFile { file, offset, .. }) => decode::least_plain_size(&file, offset, layer.size),
@@ -306,6 +321,7 @@ impl Image {
         interrupt: &Interrupt,
     ) -> Result<bool> {
         match &self.origin {
+            Origin::Trees => bail!("layer {}: no archive", at + 1),
             Origin::Registry(registry) => cache.obtain(
                 blob,
                 &|blob, offset, sink| registry.blob(&blob.digest, blob.size, offset, sink),

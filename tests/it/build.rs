@@ -8,7 +8,7 @@ use crate::runner::{skip, tests};
 use crate::sys;
 use serde_json::{Value, json};
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -16,7 +16,7 @@ tests! {
     ALL { an_image_is_built_and_run, run_is_root_of_one_id }
     BOTH {
         what_the_config_says, layers_and_history, nothing_is_done_twice, what_changes_is_done_again, stages_that_are_needed,
-        base_images, copies_follow_the_rules, archives_are_unpacked, holes_stay_holes, heredocs, users_and_directories, a_command_that_fails, mount_points_are_in_no_layer,
+        base_images, copies_follow_the_rules, archives_are_unpacked, what_begins_as_an_archive_is_one, volumes_are_as_the_image_has_them, images_share_files, holes_stay_holes, heredocs, users_and_directories, a_command_that_fails, mount_points_are_in_no_layer,
         what_is_not_there_is_refused, destinations_over_links, links_lead_nowhere, ctrl_c_leaves_the_cache, a_killed_build_leaves_no_command, mounts_of_run, mounts_stay_as_they_were, mounts_of_images_of_somebody_else, archives_are_what_their_key_says, no_hooks_in_builds, secrets_stay_secret,
         layers_are_pruned, places_for_builds, outputs_of_every_kind, outputs_follow_the_umask, triggers_run_once,
     }
@@ -484,6 +484,118 @@ fn archives_are_unpacked(ctx: &Ctx) {
     ctx.give(&dir.join("evil.tar"));
     let _ = build(ctx, "FROM scratch\nADD evil.tar /\n", &[]).run();
     assert!(!escape.exists());
+}
+
+/// Whether a file is an archive is said by its first block: what cannot be read behind that is an error, and no file of the image.
+fn what_begins_as_an_archive_is_one(ctx: &Ctx) {
+    let dir = context(ctx);
+    let header = |kind: u8, size: &str| {
+        let mut block = [0u8; 512];
+        block[..4].copy_from_slice(b"name");
+        block[124..124 + size.len()].copy_from_slice(size.as_bytes());
+        block[156] = kind;
+        block[148..156].fill(b' ');
+        let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
+        block[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+        block
+    };
+    // An extended header of 8 MiB, longer than any.
+    for (name, block, why) in [
+        ("long", header(b'x', "00040000000"), "extended headers"),
+        ("cut", header(b'x', "00000001000"), "archive ends"),
+        ("number", header(b'0', "junk"), "number"),
+    ] {
+        fs::write(dir.join(name), block).unwrap();
+        ctx.give(&dir.join(name));
+        refused(build(ctx, &format!("FROM scratch\nADD {name} /to/\n"), &[]), &["line 2: ADD", why]);
+    }
+    // Without the sum of a header, and with blocks of zeros alone, it is any file.
+    let mut block = header(b'0', "0");
+    block[0] = b'o';
+    for (name, block) in [("other", block), ("zeros", [0; 512])] {
+        fs::write(dir.join(name), block).unwrap();
+        ctx.give(&dir.join(name));
+        let out = built(ctx, &format!("FROM scratch\nADD {name} /to/\n"), &[]);
+        assert_eq!(fs::read(bundle(ctx, &out).join("rootfs/to").join(name)).unwrap(), block);
+    }
+}
+
+/// A volume has the mode and the content of the image's directory, as PostgreSQL asks of its own.
+fn volumes_are_as_the_image_has_them(ctx: &Ctx) {
+    context(ctx);
+    let file = format!(
+        "{BASE}RUN [\"/probe\", \"mkdir /data\", \"write /data/file text\", \"chmod /data {}\"]\nVOLUME /data /new\n",
+        0o750
+    );
+    built(ctx, &file, &["-t", "volumes"]);
+    let out = rt(
+        ctx,
+        &[
+            "run",
+            "volumes",
+            "--",
+            "/probe",
+            "stat /data",
+            "cat /data/file",
+            "write /data/mine x",
+            "stat /new",
+        ],
+    );
+    let all = out.ok().all();
+    let modes = (&all[0]["mode"], &all[3]["mode"]);
+    assert_eq!((modes, &all[1], &all[2]), ((&json!(0o750), &json!(0o755)), &json!("text"), &Value::Null));
+}
+
+/// Files of an image are further names of those of its base and of the layers: nothing is copied, and each image is whole by itself.
+fn images_share_files(ctx: &Ctx) {
+    context(ctx);
+    put(ctx, "file", "text");
+    let base = built(
+        ctx,
+        &format!("{BASE}COPY file /file\nCOPY file /gone\nRUN link /file /second\n"),
+        &["-t", "base"],
+    );
+    let file = "FROM base\nSHELL [\"/probe\"]\nCOPY file /copied\nRUN rm /gone\nRUN append /second more\n";
+    let out = built(ctx, file, &["-t", "shared"]);
+    let inode =
+        |out: &Out, path: &str| fs::metadata(bundle(ctx, out).join("rootfs").join(path)).unwrap().ino();
+    assert_eq!(inode(&base, "probe"), inode(&out, "probe"));
+    assert_ne!(inode(&base, "second"), inode(&out, "second"));
+    assert_eq!((read(ctx, &base, "second"), read(ctx, &out, "second")), ("text".into(), "textmore".into()));
+    assert_eq!((read(ctx, &out, "copied"), read(ctx, &out, "file")), ("text".into(), "text".into()));
+    assert!(
+        !bundle(ctx, &out).join("rootfs/gone").exists() && bundle(ctx, &base).join("rootfs/gone").exists()
+    );
+    // What is made by way of archives is the same image, and the same tree.
+    built(ctx, file, &["-o", "oci:layout:t"]);
+    rt(ctx, &["pull", "oci:layout:t", "other"]).ok();
+    let config = |bundle: PathBuf| fs::read_to_string(bundle.join("image.json")).unwrap();
+    assert_eq!(config(bundle(ctx, &out)), config(ctx.path("other")));
+    let list = |root: PathBuf| {
+        let found = Command::new("find")
+            .arg(".")
+            .args(["-printf", "%P %y %m %l %n\n"])
+            .current_dir(root)
+            .output()
+            .unwrap();
+        let mut lines: Vec<_> = String::from_utf8(found.stdout).unwrap().lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let names = |lines: Vec<String>| {
+        lines.into_iter().map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(list(bundle(ctx, &out).join("rootfs"))), names(list(ctx.path("other/rootfs"))));
+    // Into an image that its containers may write nothing of another image is linked.
+    ctx.mkdir("config-home");
+    ctx.mkdir("config-home/rt");
+    ctx.file("config-home/rt/config.toml", "[pull]\nwritable = true\n");
+    let writable = build(ctx, &format!("{file}LABEL a=b\n"), &["-t", "writable"]);
+    let writable = writable.env("XDG_CONFIG_HOME", ctx.path("config-home")).ok();
+    assert_ne!(inode(&base, "probe"), inode(&writable, "probe"));
+    // An image stays what it was when those that it shares files with have gone.
+    rt(ctx, &["rmi", "base", "writable"]).ok();
+    assert_eq!(read(ctx, &out, "second"), "textmore");
 }
 
 fn heredocs(ctx: &Ctx) {

@@ -239,6 +239,13 @@ pub fn link(from: BorrowedFd, from_name: &[u8], to: BorrowedFd, to_name: &[u8]) 
         .context(|| format!("link {} to {}", at(to, to_name), at(from, from_name)))
 }
 
+/// Gives an open file another name, whatever its own name is by now.
+pub fn link_open(file: BorrowedFd, to: BorrowedFd, to_name: &[u8]) -> Result<()> {
+    check_component(to_name)?;
+    fs::linkat(fs::CWD, fd::link(file), to, to_name, AtFlags::SYMLINK_FOLLOW)
+        .context(|| format!("link {} to {}", at(to, to_name), fd::shown(file)))
+}
+
 /// Removes a name that is no directory; one that is not there is fine.
 pub fn unlink(parent: BorrowedFd, name: &[u8]) -> Result<()> {
     check_component(name)?;

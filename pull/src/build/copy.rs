@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use oci_content::digest::{Digest, Hasher};
 use oci_content::interrupt::Interrupt;
 use oci_layer::owner::{self, Owner};
-use oci_layer::tar::{EntryKind, Header, Reader};
+use oci_layer::tar::{self, EntryKind, Header, Reader};
 use oci_layer::{decode, merge};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::owner::{Device, OWNER_RECORD};
@@ -703,23 +703,23 @@ impl Destination<'_> {
             err!("an archive of bzip2 or xz, which is not unpacked")
                 .hint("gzip, zstd and plain tar are unpacked")
         })?;
-        let plain = plain.take(decode::bomb_limit(item.metadata.len()));
-        let mut reader = Reader::new(BufReader::with_capacity(128 << 10, plain));
-        // What has no header of an archive at its beginning is a file as any other.
-        let Ok(Some(first)) = reader.next() else {
-            drop(reader);
+        let mut plain = plain.take(decode::bomb_limit(item.metadata.len()));
+        let mut head = Vec::new();
+        let read = plain.by_ref().take(tar::HEAD as u64).read_to_end(&mut head);
+        // What has no header of an archive at its beginning is a file as any other. Behind one, what is wrong is an error.
+        if read.is_err() || !tar::is_head(&head) {
+            drop(plain);
             (&*file).rewind().context(|| "go back to the beginning")?;
             return Ok(false);
-        };
+        }
+        let mut reader = Reader::new(head.as_slice().chain(BufReader::with_capacity(128 << 10, plain)));
         // As if the archive were unpacked in a root of its own: no link leads out of the destination.
         let top = self.make_dirs(self.path)?;
         let inside = Destination { root: top.as_fd(), path: "/", ..*self };
-        let mut next = Some(first);
-        while let Some(header) = next {
+        while let Some(header) = reader.next().context(|| "read the archive")? {
             interrupt.check()?;
             let path = String::from_utf8_lossy(&header.path).into_owned();
             inside.entry(&header, &mut reader).context(|| path)?;
-            next = reader.next().context(|| "read the archive")?;
         }
         drop(reader);
         // The digest is of the whole file.

@@ -48,7 +48,7 @@ use serde_json::{Value, json};
 pub(crate) use self::context::{Context, Named};
 use self::context::{Local, MOST_IGNORED, Opened};
 use self::mount::Mounted;
-pub(crate) use self::output::Output;
+pub(crate) use self::output::{Made, Output};
 pub(crate) use self::owners::record_owners;
 pub(crate) use self::place::Place;
 use self::place::{Layer, Session};

@@ -1,9 +1,10 @@
 //! A stage as an image.
 //!
-//! Its layers are the root of its base, as one layer, and what each instruction has changed. As tar archives they are
-//! written only where an image is made that was not made before: what they are is noted with each.
+//! Its layers are the root of its base, as one layer, and what each instruction has changed. What each is as a tar archive is noted with
+//! it. The store takes the trees themselves, files by further names; archives are written for all else.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
+use std::sync::Mutex;
 
 use serde_json::{Value, json};
 
@@ -11,23 +12,39 @@ use super::Builder;
 use super::owners;
 use super::place::{Archive, Facts};
 use super::stage::{Base, Stage};
+use crate::bundle;
+use crate::each::each;
+use crate::limits::Limits;
 use crate::progress::Style;
 use crate::save;
 use crate::save::{
     Built, Compression, LayerTree, SaveTarget, SourceBundle, Times, TreeKind, Watch, WrittenLayer,
 };
+use crate::source::Image;
 use oci_content::digest::Digest;
+use oci_content::interrupt::Interrupt;
 use oci_content::meter::Meter;
 use rt_sys::disk;
 use rt_sys::error::Result;
 
-/// Makes something of the image in a layout at a path, of this digest. True where it needs none, since it was made before.
-pub(crate) type Import<'a> =
-    dyn Fn(&Digest, Option<&str>, &oci_content::interrupt::Interrupt) -> Result<bool> + 'a;
+/// What there is of an image.
+pub(crate) enum Made<'a> {
+    /// Its digest.
+    Digest(&'a Digest),
+    /// It itself, with its layers as trees, the lowest first, and for each whether nobody writes into its files any more.
+    Trees(&'a Image, &'a [(LayerTree, bool)]),
+    /// Its digest, and the name of a layout with it.
+    Layout(&'a Digest, &'a str),
+}
+
+/// Makes something of the image. False where it takes more than that: the next in the order of [`Made`], of which the last is enough.
+pub(crate) type Import<'a> = dyn Fn(&Made, &Interrupt) -> Result<bool> + 'a;
 
 /// What is made of the result.
 pub(crate) enum Output<'a> {
-    /// What a pull makes of a layout: an image of the store, a bundle, an image file.
+    /// An image of the store.
+    Store(Box<Import<'a>>),
+    /// What else a pull makes of a layout: a bundle, an image file.
     Import(Box<Import<'a>>),
     /// A layout or an archive.
     Saved(SaveTarget),
@@ -46,41 +63,73 @@ struct Part {
 
 /// Makes `outputs` of `stage`, and returns the digest of its manifest.
 pub(super) fn write(builder: &Builder, stage: &Stage, outputs: &[Output]) -> Result<Digest> {
-    let mut parts = parts(builder, stage)?;
-    let known: Option<Vec<WrittenLayer>> =
-        parts.iter().map(|part| written(&part.facts, builder.times)).collect();
-    if let Some(layers) = known {
-        let digest =
-            Digest::of(&bundle(builder, &parts, stage, Compression::None)?.documents(&layers)?.manifest);
-        let mut all = true;
-        for output in outputs {
-            all &= match output {
-                Output::Import(import) => import(&digest, None, builder.interrupt)?,
-                Output::Saved(_) => false,
-            };
+    let mut parts = parts_of(builder, stage)?;
+    let interrupt = builder.interrupt;
+    let mut left: Vec<&Output> = outputs.iter().collect();
+    let mut digest = None;
+    if left.iter().any(|output| matches!(output, Output::Store(_))) {
+        measure(builder, &mut parts)?;
+    }
+    if let Some(layers) = known(&parts, builder.times) {
+        let documents = image_of(builder, &parts, stage, Compression::None)?.documents(&layers)?;
+        let named = Digest::of(&documents.manifest);
+        let image = Image::of_trees(documents)?;
+        let trees = shared_trees(stage, &parts)?;
+        for made in [Made::Digest(&named), Made::Trees(&image, &trees)] {
+            left = import(left, &made, interrupt)?;
         }
-        if all {
-            return Ok(digest);
+        digest = Some(named);
+    }
+    match (digest, left.is_empty()) {
+        (Some(digest), true) => Ok(digest),
+        _ => write_layout(builder, stage, parts, &left),
+    }
+}
+
+/// Has `outputs` take what there is of the image, and returns those for which it is not enough.
+fn import<'a, 'b>(
+    outputs: Vec<&'a Output<'b>>,
+    made: &Made,
+    interrupt: &Interrupt,
+) -> Result<Vec<&'a Output<'b>>> {
+    let mut left = Vec::new();
+    for output in outputs {
+        let done = match output {
+            Output::Store(import) | Output::Import(import) => import(made, interrupt)?,
+            Output::Saved(_) => false,
+        };
+        if !done {
+            left.push(output);
         }
     }
+    Ok(left)
+}
+
+/// Makes `outputs` by way of a layout.
+fn write_layout(
+    builder: &Builder,
+    stage: &Stage,
+    mut parts: Vec<Part>,
+    outputs: &[&Output],
+) -> Result<Digest> {
     let layout = builder.session.path.join("image");
     let target = SaveTarget::layout(layout.clone());
     let (interrupt, meter) = (builder.interrupt, Meter::default());
     let watch = Watch { interrupt, meter: &meter };
-    let style = if builder.options.quiet { Style::Quiet } else { Style::Lines };
-    let made = bundle(builder, &parts, stage, Compression::None)?;
+    let style = style(builder);
+    let made = image_of(builder, &parts, stage, Compression::None)?;
     let saved = save::write_bundle(&made, &target, false, style, watch)?;
     for (part, layer) in parts.iter_mut().zip(&saved.written) {
-        part.facts.archive =
-            Some(Archive { times: builder.times, diff_id: layer.diff_id.clone(), length: layer.plain });
-        builder.place.note(&part.id, &part.facts)?;
+        note(builder, part, layer)?;
     }
     let name = format!("oci:{}:latest", layout.display());
     for output in outputs {
         match output {
-            Output::Import(import) => drop(import(&saved.digest, Some(&name), interrupt)?),
+            Output::Store(import) | Output::Import(import) => {
+                import(&Made::Layout(&saved.digest, &name), interrupt)?;
+            }
             Output::Saved(target) => {
-                let packed = bundle(builder, &parts, stage, builder.options.compression)?;
+                let packed = image_of(builder, &parts, stage, builder.options.compression)?;
                 save::write_bundle(&packed, target, true, style, watch)?;
             }
         }
@@ -88,8 +137,60 @@ pub(super) fn write(builder: &Builder, stage: &Stage, outputs: &[Output]) -> Res
     Ok(saved.digest)
 }
 
+fn style(builder: &Builder) -> Style {
+    if builder.options.quiet { Style::Quiet } else { Style::Lines }
+}
+
+/// Notes what a part is as an archive.
+fn note(builder: &Builder, part: &mut Part, layer: &WrittenLayer) -> Result<()> {
+    let (diff_id, length) = (layer.diff_id.clone(), layer.plain);
+    part.facts.archive = Some(Archive { times: builder.times, diff_id, length });
+    builder.place.note(&part.id, &part.facts)
+}
+
+/// Finds out what the parts are as archives of which that is not noted, several at a time.
+fn measure(builder: &Builder, parts: &mut [Part]) -> Result<()> {
+    let unknown: Vec<Mutex<&mut Part>> = parts
+        .iter_mut()
+        .filter(|part| written(&part.facts, builder.times).is_none())
+        .map(Mutex::new)
+        .collect();
+    let (interrupt, meter) = (builder.interrupt, Meter::default());
+    let watch = Watch { interrupt, meter: &meter };
+    style(builder).show("layers", &meter, || {
+        each(&unknown, Limits::of_this_job(None).threads, interrupt, |part| {
+            let mut part = super::lock(part);
+            let layer = save::measure(&part.tree, watch)?;
+            note(builder, &mut part, &layer)
+        })
+    })
+}
+
+/// What all parts are as archives, where that is known.
+fn known(parts: &[Part], times: Times) -> Option<Vec<WrittenLayer>> {
+    parts.iter().map(|part| written(&part.facts, times)).collect()
+}
+
+/// The trees of the parts, and of which an image may share the files: of layers, and of a base that only the caller can change and whose
+/// own containers cannot.
+fn shared_trees(stage: &Stage, parts: &[Part]) -> Result<Vec<(LayerTree, bool)>> {
+    let shares = |part: &Part| -> Result<bool> {
+        match (&stage.chain.base, part.tree.kind) {
+            (Base::Bundle { path, is_ours, .. }, TreeKind::Root) => {
+                Ok(*is_ours && bundle::is_read_only(path)?)
+            }
+            _ => Ok(true),
+        }
+    };
+    parts.iter().map(|part| Ok((again(&part.tree)?, shares(part)?))).collect()
+}
+
+fn again(of: &LayerTree) -> Result<LayerTree> {
+    Ok(LayerTree { kind: of.kind, times: of.times, root: disk::open_dir_again(of.root.as_fd())? })
+}
+
 /// The layers of the image, the lowest first.
-fn parts(builder: &Builder, stage: &Stage) -> Result<Vec<Part>> {
+fn parts_of(builder: &Builder, stage: &Stage) -> Result<Vec<Part>> {
     let mut parts = Vec::new();
     if let Base::Bundle { path, id, .. } = &stage.chain.base {
         // What it is as an archive depends on whether its owners are known.
@@ -124,16 +225,13 @@ fn written(facts: &Facts, times: Times) -> Option<WrittenLayer> {
 }
 
 /// The image in the form in which it is written.
-fn bundle(
+fn image_of(
     builder: &Builder,
     parts: &[Part],
     stage: &Stage,
     compression: Compression,
 ) -> Result<SourceBundle> {
-    let again = |root: &OwnedFd| disk::open_dir_again(root.as_fd());
-    let tree = |of: &LayerTree| Ok(LayerTree { kind: of.kind, times: of.times, root: again(&of.root)? });
-    let trees = parts.iter().map(|part| tree(&part.tree));
-    let trees = trees.collect::<Result<Vec<_>>>()?;
+    let trees = parts.iter().map(|part| again(&part.tree)).collect::<Result<Vec<_>>>()?;
     let mut image = stage.image.clone();
     // The image is as old as its youngest layer, so that the same layers always make the same image.
     let created = stage

@@ -1,7 +1,7 @@
 //! `rt build`
 
 use super::{image_file as form_of, operand, registry};
-use crate::build::{self, BuildOptions, Caches, Output, Secret, SecretFrom};
+use crate::build::{self, BuildOptions, Caches, Made, Output, Secret, SecretFrom};
 use crate::images::{self, StoreRequest, Stored, Watermarks};
 use crate::progress::Style;
 use crate::pull::{self, PullOptions};
@@ -220,9 +220,7 @@ fn base(call: &Call, image: &str, policy: PullPolicy, interrupt: &Interrupt) -> 
 fn outputs<'a>(call: &'a Call, names: &'a [String], into: Option<&'a str>) -> Result<Vec<Output<'a>>> {
     let mut all = Vec::new();
     if !names.is_empty() || into.is_none() {
-        all.push(Output::Import(Box::new(move |digest, layout, interrupt| {
-            store(call, names, digest, layout, interrupt)
-        })));
+        all.push(Output::Store(Box::new(move |made, interrupt| store(call, names, made, interrupt))));
     }
     let Some(text) = into else { return Ok(all) };
     let text = text.strip_prefix("dest=").unwrap_or(text);
@@ -236,8 +234,8 @@ fn outputs<'a>(call: &'a Call, names: &'a [String], into: Option<&'a str>) -> Re
     }
     let target = rt_sys::fd::absolute(text)?;
     form_of(&call.flags, &target)?;
-    all.push(Output::Import(Box::new(move |_, layout, interrupt| {
-        let Some(layout) = layout else { return Ok(false) };
+    all.push(Output::Import(Box::new(move |made, interrupt| {
+        let Made::Layout(_, layout) = *made else { return Ok(false) };
         let mut options =
             super::pull::pull_options(call, layout.to_owned(), layout.parse()?, target.clone())?;
         options.image = names.first().cloned().unwrap_or_else(|| "built".to_owned());
@@ -249,26 +247,27 @@ fn outputs<'a>(call: &'a Call, names: &'a [String], into: Option<&'a str>) -> Re
     Ok(all)
 }
 
-/// Puts the image into the store; where its layers need to be written for that, `layout` names them.
-fn store(
-    call: &Call,
-    names: &[String],
-    digest: &Digest,
-    layout: Option<&str>,
-    interrupt: &Interrupt,
-) -> Result<bool> {
-    if images::name_stored(digest, names, interrupt)? {
-        return Ok(true);
+/// Puts the image into the store, as far as what there is of it is enough.
+fn store(call: &Call, names: &[String], made: &Made, interrupt: &Interrupt) -> Result<bool> {
+    let options = |digest: &Digest, source: Source| -> Result<PullOptions> {
+        let image = names.first().cloned().unwrap_or_else(|| digest.to_string());
+        let options = super::pull::pull_options(call, image, source, PathBuf::new())?;
+        // Its layers have been told of while they were built.
+        Ok(PullOptions { style: Style::Quiet, owners: true, ..options })
+    };
+    match *made {
+        Made::Digest(digest) => images::name_stored(digest, names, interrupt),
+        Made::Trees(image, trees) => {
+            let nowhere = Source::OciLayout { path: PathBuf::new(), select: None };
+            images::store_trees(image, trees, names, options(&image.digest, nowhere)?, interrupt)
+        }
+        Made::Layout(digest, layout) => {
+            let (options, names) = (options(digest, layout.parse()?)?, Some(names.to_vec()));
+            let watermarks = Watermarks::from_environment()?;
+            let request =
+                StoreRequest { options, policy: PullPolicy::Always, platform: None, names, watermarks };
+            let Stored { .. } = images::fetch_watched(request, interrupt)?;
+            Ok(true)
+        }
     }
-    let Some(layout) = layout else { return Ok(false) };
-    let mut options = super::pull::pull_options(call, layout.to_owned(), layout.parse()?, PathBuf::new())?;
-    options.image = names.first().cloned().unwrap_or_else(|| digest.to_string());
-    // Its layers have been told of while they were built.
-    options.style = Style::Quiet;
-    options.owners = true;
-    let watermarks = Watermarks::from_environment()?;
-    let names = Some(names.to_vec());
-    let request = StoreRequest { options, policy: PullPolicy::Always, platform: None, names, watermarks };
-    let Stored { .. } = images::fetch_watched(request, interrupt)?;
-    Ok(true)
 }

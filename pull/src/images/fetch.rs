@@ -9,8 +9,9 @@ use rt_sys::error::Result;
 use super::super::bundle::NewBundle;
 use super::super::cache::{Cache, CacheLocation};
 use super::super::draft;
-use super::super::pull::{self, Phases, PullOptions, Summary};
+use super::super::pull::{self, Contents, Phases, PullOptions, Summary};
 use super::super::reference::Source;
+use super::super::save::LayerTree;
 use super::super::source::{Image, Opened};
 use super::prune::{self, Watermarks};
 use super::{OwnStore, Stores, Turn, names, stamp};
@@ -59,6 +60,38 @@ pub(crate) fn name_stored(digest: &Digest, names: &[String], interrupt: &Interru
     let _lease = own.alone(&bundle, digest.as_str(), interrupt, || Ok(None::<()>))?;
     if !own.store.has(&bundle)? {
         return Ok(false);
+    }
+    own.name(&keys_of(names)?, &bundle)?;
+    own.store.mark_use(&bundle)?;
+    Ok(true)
+}
+
+/// Puts an image whose layers are trees into the caller's store by these names. False where only archives of the layers can say what is in them.
+pub(crate) fn store_trees(
+    image: &Image,
+    trees: &[(LayerTree, bool)],
+    names: &[String],
+    mut options: PullOptions,
+    interrupt: &Interrupt,
+) -> Result<bool> {
+    let own = Stores::open()?.own_or_new()?;
+    draft::sweep_all(own.bundles());
+    let bundle = bundle_name(image.digest.algorithm(), image.digest.hex());
+    // As for a pull: until it has a name, nobody must take it for rubbish.
+    let _lease = own.alone(&bundle, &options.image, interrupt, || Ok(None::<()>))?;
+    if !own.store.has(&bundle)? {
+        if let Some(marks) = Watermarks::from_environment()? {
+            prune::make_room(&own, marks)?;
+        }
+        options.target = own.path(&bundle);
+        options.store = Some(own.store.path().to_owned());
+        options.shared = own.shared;
+        let partial = NewBundle::create(&options.target)?;
+        let made =
+            pull::unpack(&options, image, partial, Contents::Trees(trees), interrupt, Phases::start())?;
+        if made.is_none() {
+            return Ok(false);
+        }
     }
     own.name(&keys_of(names)?, &bundle)?;
     own.store.mark_use(&bundle)?;
@@ -204,6 +237,14 @@ impl Fetch<'_> {
         self.request.options.store = Some(own.store.path().to_owned());
         self.request.options.shared = own.shared;
         let partial = NewBundle::create(&self.request.options.target)?;
-        pull::unpack(&self.request.options, image, partial, cache, self.interrupt, phases)
+        let made = pull::unpack(
+            &self.request.options,
+            image,
+            partial,
+            Contents::Layers(cache),
+            self.interrupt,
+            phases,
+        )?;
+        made.ok_or_else(|| err!("{}: its layers are not whole", self.request.options.image))
     }
 }

@@ -11,7 +11,7 @@ mod removal;
 mod stamp;
 mod users;
 
-pub(crate) use fetch::{StoreRequest, Stored, fetch, fetch_watched, name_stored};
+pub(crate) use fetch::{StoreRequest, Stored, fetch, fetch_watched, name_stored, store_trees};
 pub(crate) use listing::{ListedImage, list};
 pub(crate) use prune::{Prune, Watermarks, prune};
 pub(crate) use removal::untag;

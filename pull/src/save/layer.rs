@@ -9,7 +9,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 
+use super::gzip::Gzip;
 use super::holes;
+use crate::limits::Limits;
 use crate::squashfs_target::HOLES_LIMIT;
 use oci_content::digest::{Digest, Hasher};
 use oci_content::interrupt::Interrupt;
@@ -161,8 +163,8 @@ pub(crate) fn write(
     let file = BufWriter::with_capacity(BUFFER, disk::Named(file));
     match compression {
         Compression::Gzip => {
-            let gzip = flate2::write::GzEncoder::new(hashing(file), flate2::Compression::new(6));
-            write_packed(tree, gzip, flate2::write::GzEncoder::finish, watch)
+            let gzip = Gzip::new(hashing(file), Limits::of_this_job(None).threads).context(doing)?;
+            write_packed(tree, gzip, Gzip::finish, watch)
         }
         Compression::Zstd => {
             let zstd = zstd::Encoder::new(hashing(file), ZSTD_LEVEL).context(doing)?;
@@ -178,12 +180,63 @@ pub(crate) fn write(
     }
 }
 
+/// What `tree` is as a tar archive, of which nothing is written.
+pub(crate) fn measure(tree: &LayerTree, watch: Watch) -> Result<WrittenLayer> {
+    let mut out = BufWriter::with_capacity(BUFFER, hashing(io::sink()));
+    write_archive(tree, &mut out, watch)?;
+    let out = out.into_inner().map_err(|e| err!("hash the layer: {}", e.error()))?;
+    let digest = out.hasher.finish();
+    Ok(WrittenLayer { digest: digest.clone(), diff_id: digest, size: out.bytes, plain: out.bytes })
+}
+
 /// Writes `tree` as a tar archive.
 pub(crate) fn write_archive(tree: &LayerTree, out: &mut impl Write, watch: Watch) -> Result<()> {
-    let root = disk::open_dir_again(tree.root.as_fd())?;
-    Entries { out, watch, kind: tree.kind, times: tree.times, seen: HashMap::new(), holes: 0 }
-        .write_tree(root)?;
+    read_tree(tree, &mut Archive { out, watch }, watch)?;
     tar::write_end(out).context(|| "write the layer")
+}
+
+/// What takes the entries of a tree, in the order in which they are in the archive of it.
+pub(crate) trait Sink {
+    /// All but a regular file: what there is of it stands in the header.
+    fn entry(&mut self, entry: &Header) -> Result<()>;
+    /// A regular file that was not there before. `is_plain`: what the header says of it is all that `file` has, but for the record
+    /// of its owner.
+    fn file(&mut self, entry: &Header, file: &File, is_plain: bool) -> Result<()>;
+    /// Another name of a file that was there before, by the name that the header has as its link.
+    fn name(&mut self, entry: &Header, file: &File) -> Result<()>;
+}
+
+/// Gives the entries of a tree to `sink`.
+pub(crate) fn read_tree(tree: &LayerTree, sink: &mut impl Sink, watch: Watch) -> Result<()> {
+    let root = disk::open_dir_again(tree.root.as_fd())?;
+    Entries { sink, watch, kind: tree.kind, times: tree.times, seen: HashMap::new(), holes: 0 }
+        .write_tree(root)
+}
+
+/// A tar archive of the entries.
+struct Archive<'a, W> {
+    out: &'a mut W,
+    watch: Watch<'a>,
+}
+
+impl<W: Write> Sink for Archive<'_, W> {
+    fn entry(&mut self, entry: &Header) -> Result<()> {
+        tar::write_header(self.out, entry).context(|| "write the archive")
+    }
+
+    fn file(&mut self, entry: &Header, file: &File, _: bool) -> Result<()> {
+        self.entry(entry)?;
+        let whole = [Extent { offset: 0, length: entry.size }];
+        for piece in entry.sparse.as_deref().unwrap_or(&whole) {
+            (&*file).seek(SeekFrom::Start(piece.offset)).context(|| "read a sparse file")?;
+            copy(file, piece.length, self.out, self.watch)?;
+        }
+        tar::pad(self.out, entry.stored()).context(|| "write the archive")
+    }
+
+    fn name(&mut self, entry: &Header, _: &File) -> Result<()> {
+        self.entry(entry)
+    }
 }
 
 /// A directory, its path, and the names in it that are still to come, the first one last.
@@ -204,9 +257,9 @@ impl Level {
 /// An owner and a group.
 type Ids = (u64, u64);
 
-/// The entries of a tree that are being written.
-struct Entries<'a, W> {
-    out: &'a mut W,
+/// The entries of a tree that are being read.
+struct Entries<'a, S> {
+    sink: &'a mut S,
     watch: Watch<'a>,
     kind: TreeKind,
     times: Times,
@@ -216,8 +269,8 @@ struct Entries<'a, W> {
     holes: u64,
 }
 
-impl<W: Write> Entries<'_, W> {
-    /// Writes a tree, the entries of a directory in the order of their names, so that a tree always gives one digest. What
+impl<S: Sink> Entries<'_, S> {
+    /// Reads a tree, the entries of a directory in the order of their names, so that a tree always gives one digest. What
     /// runs in it may change it meanwhile: every name is opened in the directory that was opened before, no link is followed.
     fn write_tree(&mut self, root: OwnedFd) -> Result<()> {
         let mut stack = vec![Level::new(root, Vec::new())?];
@@ -236,7 +289,7 @@ impl<W: Write> Entries<'_, W> {
         Ok(())
     }
 
-    /// Writes one entry, as root's where there is no record of its owner: a bundle has only one id, and inside it is root's. A
+    /// Reads one entry, as root's where there is no record of its owner: a bundle has only one id, and inside it is root's. A
     /// directory is returned, open.
     fn entry(&mut self, dir: BorrowedFd, name: &[u8], path: &[u8]) -> Result<Option<OwnedFd>> {
         let shown = || String::from_utf8_lossy(path).escape_default().to_string();
@@ -266,9 +319,9 @@ impl<W: Write> Entries<'_, W> {
             let marks = self.take_marks(&mut entry)?;
             take_record(&mut entry);
             entry.path.push(b'/');
-            self.header(&entry)?;
+            self.sink.entry(&entry)?;
             if marks.opaque {
-                self.header(&whiteout(path, b".wh..opq"))?;
+                self.sink.entry(&whiteout(path, b".wh..opq"))?;
             }
             return Ok(Some(open.into()));
         } else if kind.is_fifo() {
@@ -281,7 +334,7 @@ impl<W: Write> Entries<'_, W> {
             // A socket lives only as long as its program, and devices are left out of images at a pull as well.
             return Ok(None);
         }
-        self.header(&entry)?;
+        self.sink.entry(&entry)?;
         Ok(None)
     }
 
@@ -296,11 +349,14 @@ impl<W: Write> Entries<'_, W> {
             entry.kind = EntryKind::Hardlink;
             entry.link = first.clone();
             (entry.uid, entry.gid) = *owner;
-            return self.header(&entry);
+            return self.sink.name(&entry, &file);
         }
         entry.xattrs = disk::xattrs(file.as_fd()).context(|| shown)?;
-        if self.take_marks(&mut entry)?.whiteout && metadata.len() == 0 {
-            return self.header(&whiteout_of(&entry.path, name));
+        let attributes = entry.xattrs.len();
+        let marks = self.take_marks(&mut entry)?;
+        let is_plain = entry.xattrs.len() == attributes;
+        if marks.whiteout && metadata.len() == 0 {
+            return self.sink.entry(&whiteout_of(&entry.path, name));
         }
         let device = take_record(&mut entry);
         let owner = (entry.uid, entry.gid);
@@ -308,7 +364,7 @@ impl<W: Write> Entries<'_, W> {
         if let Some(device) = device {
             entry.kind = if device.block { EntryKind::Block } else { EntryKind::Character };
             entry.device = (device.major, device.minor);
-            return self.header(&entry);
+            return self.sink.entry(&entry);
         }
         unbind_capability(&mut entry.xattrs);
         entry.size = metadata.len();
@@ -317,13 +373,7 @@ impl<W: Write> Entries<'_, W> {
         if self.holes > HOLES_LIMIT {
             bail!("with it, the holes of all files are more than {} TiB", HOLES_LIMIT >> 40);
         }
-        self.header(&entry)?;
-        let whole = [Extent { offset: 0, length: entry.size }];
-        for piece in entry.sparse.as_deref().unwrap_or(&whole) {
-            (&file).seek(SeekFrom::Start(piece.offset)).context(|| "read a sparse file")?;
-            copy(&file, piece.length, self.out, self.watch)?;
-        }
-        tar::pad(self.out, entry.stored()).context(|| "write the archive")
+        self.sink.file(&entry, &file, is_plain)
     }
 
     /// Takes overlayfs' marks from the attributes of an entry.
@@ -352,10 +402,6 @@ impl<W: Write> Entries<'_, W> {
             }
         }
         Ok(marks)
-    }
-
-    fn header(&mut self, entry: &Header) -> Result<()> {
-        tar::write_header(self.out, entry).context(|| "write the archive")
     }
 }
 

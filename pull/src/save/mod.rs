@@ -2,6 +2,7 @@
 //! over it becomes a second one.
 
 mod config;
+mod gzip;
 mod holes;
 mod layer;
 mod write;
@@ -15,7 +16,8 @@ use serde_json::{Map, Value, json};
 use self::config::SavedConfig;
 pub(crate) use self::config::without_image;
 pub(crate) use self::layer::{
-    Compression, LayerTree, Times, TreeKind, Watch, WrittenLayer, write as write_layer, write_archive,
+    Compression, LayerTree, Sink, Times, TreeKind, Watch, WrittenLayer, measure, read_tree,
+    write as write_layer, write_archive,
 };
 use self::write::{NewDockerArchive, NewLayout};
 use super::bundle;

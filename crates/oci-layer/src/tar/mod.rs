@@ -27,6 +27,14 @@ pub use self::write::{pad, write_end, write_header};
 /// The block of the format.
 const BLOCK: usize = 512;
 
+/// Bytes at the beginning of an archive that say that it is one.
+pub const HEAD: usize = BLOCK;
+
+/// True for the first bytes of an archive that has an entry, whatever is in the rest.
+pub fn is_head(bytes: &[u8]) -> bool {
+    bytes.first_chunk().is_some_and(|block| block.iter().any(|&b| b != 0) && field::check_sum(block).is_ok())
+}
+
 /// What an entry is, by its type flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryKind {

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -64,6 +65,42 @@ impl DirectoryTarget<'_> {
     /// written (inode(7)), and sets no attributes of a file that its owner may not write.
     fn is_late(&self, entry: &Header) -> bool {
         entry.mode & 0o7000 != 0 || !entry.xattrs.is_empty() || self.owners
+    }
+
+    /// Gives a new file what there is of it beside its content.
+    pub(super) fn finish(&self, file: &File, entry: &Header) -> Result<()> {
+        self.attributes(file, &entry.xattrs, Owner::of_header(entry.uid, entry.gid))?;
+        if self.is_late(entry) {
+            disk::set_mode(file.as_fd(), self.file_mode(entry.mode))?;
+        }
+        disk::set_times(file.as_fd(), entry.mtime)
+    }
+
+    /// True where what would be made of `entry` is what `file` is: the caller's, which nobody else can change, with this mode, time and
+    /// attributes. Owners are in records, which `file` has itself.
+    pub(super) fn would_be_same(&self, file: &File, entry: &Header) -> Result<bool> {
+        let metadata = disk::metadata(file)?;
+        let mode = metadata.mode() & 0o7777;
+        let kept = |name: &[u8]| !is_powerful(name) && !disk::is_steering(name);
+        Ok(self.owners
+            && metadata.uid() == self.caller.uid
+            && mode == entry.mode
+            && mode & 0o400 != 0
+            && (!self.shared || guard_file(mode) == mode)
+            && metadata.mtime() == entry.mtime.0
+            && entry.xattrs.iter().all(|(name, _)| kept(name)))
+    }
+
+    /// Gives `file` another name; false where the kernel does not: on another file system, or where it has too many.
+    pub(super) fn share(&self, file: &File, dir: &Arc<OwnedFd>, name: &[u8]) -> Result<bool> {
+        match disk::link_open(file.as_fd(), dir.as_fd(), name) {
+            Err(e)
+                if [libc::EXDEV, libc::EMLINK, libc::EPERM, libc::EOPNOTSUPP].iter().any(|no| e.is(*no)) =>
+            {
+                Ok(false)
+            }
+            linked => linked.map(|()| true),
+        }
     }
 
     /// An empty file that stands for a device.
@@ -158,11 +195,7 @@ impl LayerTarget for DirectoryTarget<'_> {
 
     fn write(&self, file: File, entry: &Header, content: Content<'_>) -> Result<()> {
         content.write_to(&file)?;
-        self.attributes(&file, &entry.xattrs, Owner::of_header(entry.uid, entry.gid))?;
-        if self.is_late(entry) {
-            disk::set_mode(file.as_fd(), self.file_mode(entry.mode))?;
-        }
-        disk::set_times(file.as_fd(), entry.mtime)
+        self.finish(&file, entry)
     }
 
     fn special(&self, dir: &Arc<OwnedFd>, name: &[u8], entry: &Header) -> Result<()> {
@@ -201,13 +234,16 @@ fn guard_dir(mode: u32) -> u32 {
     }
 }
 
+fn is_powerful(name: &[u8]) -> bool {
+    name == b"security.capability" || name.starts_with(b"system.posix_acl_")
+}
+
 /// Sets what an unprivileged user may set; false for the rest.
 fn set_attribute(file: &File, name: &[u8], value: &[u8], shared: bool) -> Result<bool> {
     let harmless = name.starts_with(b"user.") && !disk::is_steering(name);
     // Access lists could let others write. Everybody who can execute a file with capabilities that root has unpacked gets
     // them, also outside any container.
-    let powerful = name == b"security.capability" || name.starts_with(b"system.posix_acl_");
-    let allowed = harmless || powerful && !shared;
+    let allowed = harmless || is_powerful(name) && !shared;
     if !allowed {
         return Ok(false);
     }

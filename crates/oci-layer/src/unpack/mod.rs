@@ -3,6 +3,7 @@
 mod content;
 mod directory;
 mod links;
+mod tree;
 
 use std::io::{BufReader, Read};
 use std::os::fd::OwnedFd;
@@ -11,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub use self::content::{Content, Pieces};
 pub use self::directory::DirectoryTarget;
 pub use self::links::finish_links;
+pub use self::tree::TreeWriter;
 use crate::decode::{self, Expected, PipeReader};
 use crate::merge::{DeferredLink, DirMetadata, LayerNumber, LayerWriter, MergedTree, Outcome, Target, clean};
 use crate::tar::{EntryKind, Header, Reader};
@@ -145,6 +147,11 @@ impl<T: LayerTarget> Unpacker<'_, T> {
         if !reader.get_ref().may_bring(entry.stored()) {
             return Err(decode::bomb().into());
         }
+        self.apply(entry, |unpacker, path| unpacker.file(reader, path, entry))
+    }
+
+    /// Makes what an entry says; a regular file by `file`, which is given its path.
+    fn apply(&mut self, entry: &Header, file: impl FnOnce(&mut Self, &[u8]) -> Result<()>) -> Result<()> {
         let path = clean(&entry.path)?;
         let name = path.rsplit(|&b| b == b'/').next().unwrap_or_default();
         if let Some(hidden) = name.strip_prefix(b".wh.") {
@@ -156,7 +163,7 @@ impl<T: LayerTarget> Unpacker<'_, T> {
             target.count_changes(entry);
         }
         match entry.kind {
-            EntryKind::File => self.file(reader, &path, entry),
+            EntryKind::File => file(self, &path),
             EntryKind::Directory => self.writer.directory(&path, DirMetadata::of(entry)).map(drop),
             EntryKind::Symlink => {
                 if entry.link.is_empty() {

@@ -1,0 +1,108 @@
+//! A layer that lies on the disk as a tree: its files get further names, and are copied only where that cannot be.
+//!
+//! Whoever shares files so must know that nobody writes into them as long as one of the trees is there.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+
+use super::{DirectoryTarget, LayerTarget, UnpackContext, Unpacker, add};
+use crate::merge::{LayerNumber, Outcome, clean};
+use crate::tar::{Extent, Header};
+use rt_sys::bail;
+use rt_sys::error::{Context, Result};
+
+/// What puts the entries of a tree into a directory.
+pub struct TreeWriter<'a, 't> {
+    unpacker: Unpacker<'a, DirectoryTarget<'t>>,
+    /// Files may have further names in other trees.
+    shares: bool,
+    /// Files that were copied, for those that have several names.
+    copied: HashSet<Vec<u8>>,
+}
+
+impl<'a, 't> TreeWriter<'a, 't> {
+    /// Writes `layer` of what is made.
+    pub fn new(
+        context: &'a UnpackContext<'a, DirectoryTarget<'t>>,
+        layer: LayerNumber,
+        shares: bool,
+    ) -> TreeWriter<'a, 't> {
+        let unpacker = Unpacker { context, writer: context.tree.writer(layer), since_check: 0 };
+        TreeWriter { unpacker, shares, copied: HashSet::new() }
+    }
+
+    /// Makes what is no regular file.
+    ///
+    /// # Errors
+    /// As of [`super::apply`].
+    pub fn entry(&mut self, entry: &Header) -> Result<()> {
+        // The entries of whiteouts are regular files without a content.
+        self.unpacker.apply(entry, |_, _| Ok(()))
+    }
+
+    /// Makes a regular file. `is_plain`: the header says all that there is of it.
+    ///
+    /// # Errors
+    /// As of [`super::apply`].
+    pub fn file(&mut self, entry: &Header, file: &File, is_plain: bool) -> Result<()> {
+        let path = clean(&entry.path)?;
+        // As in an archive, such a name hides another.
+        if path.rsplit(|&b| b == b'/').next().is_some_and(|name| name.starts_with(b".wh.")) {
+            return self.entry(entry);
+        }
+        let context = self.unpacker.context;
+        let target = &context.tree.target;
+        let is_same = self.shares && is_plain && target.would_be_same(file, entry)?;
+        let made = self.unpacker.writer.place(&path, |dir, name| {
+            match is_same && target.share(file, dir, name)? {
+                true => Ok(None),
+                false => target.create(dir, name, entry).map(Some),
+            }
+        })?;
+        self.unpacker.hidden(&made, entry.stored());
+        match made {
+            Outcome::Hidden => return Ok(()),
+            Outcome::Done(None) => add(&context.counts.bytes, entry.stored()),
+            Outcome::Done(Some(new)) => {
+                self.copied.insert(path.into_owned());
+                self.unpacker.space(entry.stored())?;
+                copy(file, &new, entry)?;
+                target.finish(&new, entry)?;
+            }
+        }
+        add(&context.counts.files, 1);
+        Ok(())
+    }
+
+    /// Makes another name of a regular file. False where that takes more than this writer knows.
+    ///
+    /// # Errors
+    /// As of [`super::apply`].
+    pub fn name(&mut self, entry: &Header, file: &File) -> Result<bool> {
+        let target = &self.unpacker.context.tree.target;
+        let writer = &mut self.unpacker.writer;
+        let is_shared = self.shares && !self.copied.contains(&*clean(&entry.link)?);
+        let made = match is_shared {
+            true => writer.place(&clean(&entry.path)?, |dir, name| target.share(file, dir, name))?,
+            false => writer.hard_link(&entry.path, &entry.link)?,
+        };
+        Ok(!matches!(made, Outcome::Done(false)))
+    }
+}
+
+/// Copies the content of a file, holes left as holes.
+fn copy(from: &File, to: &File, entry: &Header) -> Result<()> {
+    let whole = [Extent { offset: 0, length: entry.size }];
+    for extent in entry.sparse.as_deref().unwrap_or(&whole) {
+        for mut file in [from, to] {
+            file.seek(SeekFrom::Start(extent.offset)).context(|| "copy a file")?;
+        }
+        // By copy_file_range(2), where the kernel has it for both.
+        let n = io::copy(&mut from.take(extent.length), &mut &*to).context(|| "copy a file")?;
+        if n < extent.length {
+            bail!("became shorter while it was copied");
+        }
+    }
+    to.set_len(entry.size).context(|| "copy a file")
+}
