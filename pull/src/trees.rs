@@ -12,8 +12,9 @@ use oci_layer::tar::Header;
 use oci_layer::unpack::{DirectoryTarget, TreeWriter, UnpackContext};
 use rt_sys::error::{Context, Result};
 
-/// Merges `trees`, the lowest first, several at a time. Where nothing will write into the root (`is_read_only`), files of those with `true`,
-/// into which nothing writes either, get further names in place of copies. False where a hard link leads to what a higher layer hides: only an archive can be read again for it.
+/// Merges `trees`, the lowest first, several at a time. Where nothing will write into the root (`is_read_only`), files of those with
+/// `true`, into which nothing writes either, get further names in place of copies. False where a hard link leads to what a higher
+/// layer hides: only an archive can be read again for it.
 pub(super) fn merge(
     trees: &[(LayerTree, bool)],
     context: &UnpackContext<DirectoryTarget>,
