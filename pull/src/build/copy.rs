@@ -419,7 +419,9 @@ impl Item {
     fn hash(&mut self, hasher: &mut Hasher, interrupt: &Interrupt, out: &mut dyn Write) -> Result<()> {
         self.hash_head(hasher);
         let Some(file) = &mut self.file else { return Ok(()) };
-        let mut buffer = vec![0; 128 << 10];
+        // One more byte shows the end. The allocator maps and unmaps a large buffer, for each of many small files.
+        let most = usize::try_from(self.metadata.len()).unwrap_or(usize::MAX).saturating_add(1);
+        let mut buffer = vec![0; most.min(128 << 10)];
         let mut total = 0u64;
         loop {
             interrupt.check()?;
