@@ -73,6 +73,8 @@ pub(crate) struct Criu {
     pub version: Version,
     /// The loader that it is linked for, and where that finds libraries; none of a static one.
     loader: Option<(PathBuf, Vec<PathBuf>)>,
+    /// Its libraries, each by the directory that has it and the name there.
+    libraries: Vec<(usize, PathBuf)>,
 }
 
 impl Criu {
@@ -104,9 +106,9 @@ impl Criu {
             Some(named) => Some(loader_beside(&path, &named)?),
             None => None,
         };
-        let mut criu = Criu { path, version: OLDEST, loader };
+        let mut criu = Criu { path, version: OLDEST, loader, libraries: Vec::new() };
         criu.version = criu.ask_version()?;
-        criu.require_libraries()?;
+        criu.libraries = criu.find_libraries()?;
         if criu.version < OLDEST {
             let (path, version) = (criu.path.display(), criu.version);
             return Err(err!("{path}: criu {version} cannot work without root").hint(REMEDY));
@@ -114,21 +116,19 @@ impl Criu {
         Ok(criu)
     }
 
-    /// Fails where the loader would look for a library elsewhere than in the directories that it is given: in a container that
-    /// is the image.
-    fn require_libraries(&self) -> Result<()> {
-        let Some((_, dirs)) = &self.loader else { return Ok(()) };
+    /// Its libraries as the loader finds them.
+    ///
+    /// # Errors
+    /// One lies elsewhere than in the directories that the loader is given: in a container that is the image.
+    fn find_libraries(&self) -> Result<Vec<(usize, PathBuf)>> {
+        let Some((_, dirs)) = &self.loader else { return Ok(Vec::new()) };
         let shown = || format!("list the libraries of {}", self.path.display());
         let printed = output::of(&mut self.on_host(&["--list"])).context(shown)?;
         let text = String::from_utf8_lossy(&printed.stdout).into_owned();
-        match library_elsewhere(&text, dirs) {
-            Some(library) => bail!(
-                "{}: its library {library} is in none of {}",
-                self.path.display(),
-                joined(dirs).display()
-            ),
-            None => Ok(()),
-        }
+        libraries_in(&text, dirs).map_err(|library| {
+            let (path, dirs) = (self.path.display(), joined(dirs));
+            err!("{path}: its library {library} is in none of {}", dirs.display())
+        })
     }
 
     /// The command that executes it on the host. `options` are for its loader.
@@ -179,7 +179,10 @@ impl Criu {
         let dirs = copies;
         let mut opened = opened.into_iter();
         let program = opened.next().ok_or_else(|| err!("criu was not opened"))?;
-        let loader = opened.next().map(|loader| Loader::new(&loader, opened.collect())).transpose()?;
+        let loader = match opened.next() {
+            Some(loader) => Some(Loader::new(&loader, opened.collect(), self.libraries.clone())?),
+            None => None,
+        };
         Ok((Opened { program, loader }, dirs))
     }
 }
@@ -193,16 +196,18 @@ struct Loader {
     is_glibc: bool,
     /// Where it finds libraries.
     dirs: Vec<OwnedFd>,
+    /// What it loads, as [`Criu`] has it.
+    libraries: Vec<(usize, PathBuf)>,
 }
 
 impl Loader {
-    fn new(file: &OwnedFd, dirs: Vec<OwnedFd>) -> Result<Loader> {
+    fn new(file: &OwnedFd, dirs: Vec<OwnedFd>, libraries: Vec<(usize, PathBuf)>) -> Result<Loader> {
         let shown = || fd::shown(file);
         let mut text = fd::read_file(&PathBuf::from(fd::link(file))).context(shown)?;
         let is_glibc = replace_all(&mut text, PRELOAD, NOTHING);
         let program =
             sealed(Path::new("criu"), |copy| Ok(std::fs::File::from(copy.try_clone()?).write_all(&text)?));
-        Ok(Loader { program: program.context(|| "copy the loader of criu")?, is_glibc, dirs })
+        Ok(Loader { program: program.context(|| "copy the loader of criu")?, is_glibc, dirs, libraries })
     }
 }
 
@@ -218,16 +223,27 @@ fn replace_all(text: &mut [u8], from: &[u8], to: &[u8]) -> bool {
     found
 }
 
-/// The first library of `text`, what a loader lists, that is not found in one of `dirs`.
-fn library_elsewhere(text: &str, dirs: &[PathBuf]) -> Option<String> {
-    let found = |path: &str| {
+/// The libraries of `text`, what a loader lists, but for the loader itself: each by the place in `dirs` of the directory that has it, and
+/// its name there.
+///
+/// # Errors
+/// The name of the first that is in none of them.
+fn libraries_in(text: &str, dirs: &[PathBuf]) -> Result<Vec<(usize, PathBuf)>, String> {
+    let mut found = Vec::new();
+    for (name, path) in text.lines().filter_map(|line| line.trim().split_once(" => ")) {
         let path = Path::new(path.split(" (").next().unwrap_or(path));
-        // Or in the part of a directory that is for this processor (ld.so(8)).
-        let is_there = |rest: &Path| rest.components().count() == 1 || rest.starts_with("glibc-hwcaps");
-        dirs.iter().any(|dir| path.strip_prefix(dir).is_ok_and(is_there))
-    };
-    let mut libraries = text.lines().filter_map(|line| line.trim().split_once(" => "));
-    libraries.find(|(_, path)| !found(path)).map(|(name, _)| name.to_owned())
+        let place = dirs.iter().enumerate().find_map(|(at, dir)| {
+            let rest = path.strip_prefix(dir).ok()?;
+            // Or in the part of a directory that is for this processor (ld.so(8)).
+            let is_there = rest.components().count() == 1 || rest.starts_with("glibc-hwcaps");
+            is_there.then(|| (at, rest.to_owned()))
+        });
+        let place = place.ok_or_else(|| name.to_owned())?;
+        if !name.rsplit('/').next().is_some_and(|name| name.starts_with("ld-")) {
+            found.push(place);
+        }
+    }
+    Ok(found)
 }
 
 /// A criu that can be executed where its path means nothing.
@@ -268,7 +284,12 @@ impl Opened {
                 loader.dirs.iter().try_for_each(|dir| fd::keep_over_exec(dir.as_raw_fd()))?;
                 let dirs: Vec<String> = loader.dirs.iter().map(path).collect();
                 words.extend(loader.is_glibc.then(|| "--inhibit-cache".to_owned()));
-                words.extend(["--library-path".to_owned(), dirs.join(":"), path(&self.program)]);
+                words.extend(["--library-path".to_owned(), dirs.join(":")]);
+                // DT_RPATH counts before that, and names directories of the image here. What is loaded already is looked for nowhere.
+                let loaded =
+                    loader.libraries.iter().map(|(at, name)| format!("{}/{}", dirs[*at], name.display()));
+                let loaded = loaded.collect::<Vec<_>>().join(":");
+                words.extend(["--preload".to_owned(), loaded, path(&self.program)]);
                 &loader.program
             }
             None => &self.program,
@@ -380,15 +401,20 @@ mod tests {
     #[test]
     fn libraries_lie_where_the_loader_is_told_to_look() {
         let dirs = [PathBuf::from("/usr/lib64"), PathBuf::from("/usr/lib")];
-        let of = |text: &str| library_elsewhere(text, &dirs);
+        let of = |text: &str| libraries_in(text, &dirs);
         assert_eq!(
             of("\tlinux-vdso.so.1 (0x1)\n\tlibc.so.6 => /usr/lib/libc.so.6 (0x2)\n\t/lib64/ld.so (0x3)\n"),
-            None
+            Ok(vec![(1, PathBuf::from("libc.so.6"))])
         );
-        assert_eq!(of("\tlibnet.so.1 => /opt/lib/libnet.so.1 (0x2)\n"), Some("libnet.so.1".into()));
-        assert_eq!(of("\tlibnet.so.1 => not found\n"), Some("libnet.so.1".into()));
-        assert_eq!(of("\tlibz.so.1 => /usr/lib/glibc-hwcaps/x86-64-v3/libz.so.1 (0x2)\n"), None);
-        assert_eq!(of("\tlibz.so.1 => /usr/lib/other/libz.so.1 (0x2)\n"), Some("libz.so.1".into()));
+        assert_eq!(
+            of("\t/lib64/ld-linux-x86-64.so.2 => /usr/lib64/ld-linux-x86-64.so.2 (0x3)\n"),
+            Ok(vec![])
+        );
+        assert_eq!(of("\tlibnet.so.1 => /opt/lib/libnet.so.1 (0x2)\n"), Err("libnet.so.1".into()));
+        assert_eq!(of("\tlibnet.so.1 => not found\n"), Err("libnet.so.1".into()));
+        let named = "glibc-hwcaps/x86-64-v3/libz.so.1";
+        assert_eq!(of(&format!("\tlibz.so.1 => /usr/lib/{named} (0x2)\n")), Ok(vec![(1, named.into())]));
+        assert_eq!(of("\tlibz.so.1 => /usr/lib/other/libz.so.1 (0x2)\n"), Err("libz.so.1".into()));
     }
 
     #[test]
