@@ -300,6 +300,18 @@ static int bound(int kind, struct sockaddr_in *address)
 	return one;
 }
 
+// A socket with a name that leads through a link, as /var/run is one.
+static void named_socket(void)
+{
+	struct sockaddr_un name = { AF_UNIX, "/out/link/socket" };
+	int server = socket(AF_UNIX, SOCK_STREAM, 0), client = socket(AF_UNIX, SOCK_STREAM, 0);
+	MUST(mkdir("/out/directory", 0755) == 0 && symlink("directory", "/out/link") == 0);
+	MUST(bind(server, (void *)&name, sizeof name) == 0 && listen(server, 1) == 0);
+	stay();
+	MUST(connect(client, (void *)&name, sizeof name) == 0 && accept(server, NULL, NULL) >= 0);
+	MUST(unlink("/out/link/socket") == 0 && rmdir("/out/directory") == 0 && unlink("/out/link") == 0);
+}
+
 static void sockets(void)
 {
 	struct sockaddr_in datagrams, streams;
@@ -491,7 +503,7 @@ static const struct {
 	void (*run)(void);
 } all[] = {
 	{ "tree", tree }, { "busy", busy }, { "ended", ended }, { "threads", threads }, { "files", files }, { "removed", removed }, { "events", events },
-	{ "timers", timers }, { "memory-files", memory_files }, { "locks", locks }, { "watch", watch }, { "sockets", sockets },
+	{ "timers", timers }, { "memory-files", memory_files }, { "locks", locks }, { "watch", watch }, { "sockets", sockets }, { "named-socket", named_socket },
 	{ "connection", connection }, { "count", count }, { "answers", answers }, { "filter", filter }, { "memfd-twice", memfd_twice }, { "unread-tick", unread_tick },
 	{ "removed-mapping", removed_mapping }, { "system-v", system_v }, { "semaphore", semaphore }, { "queue", queue }, { "uring", uring },
 	{ "outside", outside }, { "other", stay }, { "stopped", stopped }, { "large", large }, { "proc-cwd", proc_cwd },

@@ -152,16 +152,6 @@ pub(super) fn message(text: &[u8]) -> Option<Range<usize>> {
 
 /// The values of all fields `wanted` of the message that is `part` of `text`; none where it is no message.
 pub(super) fn fields(text: &[u8], part: Range<usize>, wanted: u64) -> Option<Vec<Range<usize>>> {
-    Some(all(text, part)?.into_iter().filter(|(key, _)| key >> 3 == wanted).map(|(_, value)| value).collect())
-}
-
-/// The strings and messages in the message that is `part` of `text`; none where it is no message.
-pub(super) fn strings(text: &[u8], part: Range<usize>) -> Option<Vec<Range<usize>>> {
-    Some(all(text, part)?.into_iter().filter(|(key, _)| key & 7 == 2).map(|(_, value)| value).collect())
-}
-
-/// All fields of the message that is `part` of `text`, each by its key and its value; none where it is no message.
-fn all(text: &[u8], part: Range<usize>) -> Option<Vec<(u64, Range<usize>)>> {
     let (mut found, mut at) = (Vec::new(), part.start);
     while at < part.end {
         let (key, start) = varint(text, at)?;
@@ -178,7 +168,9 @@ fn all(text: &[u8], part: Range<usize>) -> Option<Vec<(u64, Range<usize>)>> {
         if end > part.end {
             return None;
         }
-        found.push((key, start..end));
+        if key >> 3 == wanted {
+            found.push(start..end);
+        }
         at = end;
     }
     Some(found)

@@ -43,11 +43,12 @@ pub(super) fn check_paths(image: &Image) -> Result<()> {
         bail!("{}: no file of at most {MOST} bytes", shown());
     };
     let Some(paths) = paths(&text) else { bail!("{}: it has a form that rt does not know", shown()) };
-    for path in paths {
+    for (path, resolve) in paths {
         let path = Path::new(OsStr::from_bytes(path));
         // What is missing is made in the directory above: a file that had been removed, or a socket.
-        let found = path.ancestors().map(open).find(|found| !matches!(found, Err(Errno::NOENT)));
-        if let Some(Err(Errno::LOOP)) = found {
+        let looked = path.ancestors().map(|path| open(path, resolve));
+        if let Some(Err(Errno::LOOP)) = looked.into_iter().find(|looked| !matches!(looked, Err(Errno::NOENT)))
+        {
             return Err(err!(
                 "{}: a link has taken the place of a file or a directory of the program",
                 path.display()
@@ -58,21 +59,44 @@ pub(super) fn check_paths(image: &Image) -> Result<()> {
     Ok(())
 }
 
-fn open(path: &Path) -> Result<rustix::fd::OwnedFd, Errno> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    fs::openat2(fs::CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+fn open(path: &Path, resolve: ResolveFlags) -> Result<rustix::fd::OwnedFd, Errno> {
+    fs::openat2(fs::CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)
 }
 
-/// All paths in a list of open files: messages (FileEntry of criu's fdinfo.proto) with one message of the kind of file, whose strings
-/// are names; none for what is no such list.
-fn paths(text: &[u8]) -> Option<Vec<&[u8]>> {
+/// All paths in a list of open files, messages (FileEntry of criu's fdinfo.proto), and by which links none may lead; none for what is no
+/// such list.
+fn paths(text: &[u8]) -> Option<Vec<(&[u8], ResolveFlags)>> {
+    /// FileEntry.reg, and .name and .ext of that (regfile.proto).
+    const FILE: u64 = 3;
+    const FILE_NAME: u64 = 6;
+    const FILE_IS_CALLERS: u64 = 9;
+    /// FileEntry.usk, and .name and .name_dir of that (sk-unix.proto).
+    const SOCKET: u64 = 16;
+    const SOCKET_NAMES: [u64; 2] = [11, 14];
     let mut found = Vec::new();
     for entry in numbers::messages(text)? {
-        let strings =
-            numbers::strings(text, entry)?.into_iter().filter_map(|kind| numbers::strings(text, kind));
-        found.extend(strings.flatten().map(|string| &text[string]).filter(|string| string.starts_with(b"/")));
+        for file in numbers::fields(text, entry.clone(), FILE)? {
+            // It comes from the call that restores.
+            if numbers::fields(text, file.clone(), FILE_IS_CALLERS)?.pop().is_some_and(|is| text[is] != [0]) {
+                continue;
+            }
+            // As the kernel has resolved it.
+            let names = numbers::fields(text, file, FILE_NAME)?.into_iter();
+            found.extend(names.map(|name| (&text[name], ResolveFlags::NO_SYMLINKS)));
+        }
+        for socket in numbers::fields(text, entry, SOCKET)? {
+            for field in SOCKET_NAMES {
+                // As the program has named it: by links, too, but not by those of procfs to what processes have open.
+                let names = numbers::fields(text, socket.clone(), field)?.into_iter();
+                found.extend(names.map(|name| (&text[name], ResolveFlags::NO_MAGICLINKS)));
+            }
+        }
     }
-    Some(found)
+    // For criu the name of a socket ends with its first zero byte, and an abstract one begins with it.
+    let named = found
+        .into_iter()
+        .map(|(path, resolve)| (path.split(|byte| *byte == 0).next().unwrap_or(path), resolve));
+    Some(named.filter(|(path, _)| path.starts_with(b"/")).collect())
 }
 
 /// Looks through what is on its way through sockets.
@@ -198,7 +222,9 @@ impl Reach {
             if inode == "0" || is_nameless || self.mapped.contains(file) {
                 continue;
             }
-            if !open(Path::new(path)).is_ok_and(|opened| is_file(&opened, device, inode)) {
+            if !open(Path::new(path), ResolveFlags::NO_SYMLINKS)
+                .is_ok_and(|opened| is_file(&opened, device, inode))
+            {
                 bail!("it has {path} in its memory, which is no file of the container");
             }
             self.mapped.insert(file.to_owned());
@@ -218,11 +244,31 @@ fn is_file(opened: impl AsFd, device: &str, inode: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// One FileEntry of type 1 with the id 7 and a file (field 3) of that id with the name `name`.
-    fn entry(name: &[u8]) -> Vec<u8> {
-        let file = [&[8, 7, 50, name.len() as u8][..], name].concat();
-        let entry = [&[8, 1, 16, 7, 26, file.len() as u8][..], &file].concat();
+    /// One FileEntry of type 1 with the id 7, and what is opened in it: a field and its message.
+    fn entry(field: &[u8], opened: &[u8]) -> Vec<u8> {
+        let entry = [&[8, 1, 16, 7], field, &[opened.len() as u8], opened].concat();
         [&(entry.len() as u32).to_le_bytes()[..], &entry].concat()
+    }
+
+    #[test]
+    fn paths_are_found() {
+        let name = |key: u8, name: &[u8]| [&[8, 7, key, name.len() as u8], name].concat();
+        let (file, socket) = (&[26][..], &[130, 1][..]);
+        let callers = [&name(50, b"/home/out")[..], &[72, 1]].concat();
+        let text = [
+            vec![0; 8],
+            entry(file, &name(50, b"/work/d")),
+            entry(file, &name(50, b"x")),
+            entry(file, &callers),
+            entry(socket, &name(90, b"/var/run/socket\0x")),
+        ];
+        let text = text.concat();
+        let expected: [(&[u8], _); 2] =
+            [(b"/work/d", ResolveFlags::NO_SYMLINKS), (b"/var/run/socket", ResolveFlags::NO_MAGICLINKS)];
+        assert_eq!(paths(&text).unwrap(), expected);
+        for cut in 0..text.len() {
+            paths(&text[..cut]);
+        }
     }
 
     #[test]
@@ -233,15 +279,6 @@ mod tests {
         assert_eq!(passes_descriptors(&passed), Some(true));
         for cut in MAGIC + 1..MAGIC + 8 {
             assert_eq!(passes_descriptors(&plain[..cut]), None, "{cut}");
-        }
-    }
-
-    #[test]
-    fn paths_are_found() {
-        let text = [&[0; MAGIC][..], &entry(b"/work/d"), &entry(b"x"), &entry(b"/tmp/long name")].concat();
-        assert_eq!(paths(&text), Some(vec![&b"/work/d"[..], b"/tmp/long name"]));
-        for cut in 0..text.len() {
-            paths(&text[..cut]);
         }
     }
 }
