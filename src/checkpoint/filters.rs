@@ -10,11 +10,11 @@ use super::criu::Opened;
 use super::image::Image;
 use super::numbers;
 use crate::container;
-use rt_sys::error::{Context, Result};
+use rt_sys::error::Result;
 use rt_sys::notify::{self, Answer, Call, Listener};
 use rt_sys::ns::Namespaces;
 use rt_sys::seccomp::{self, Filter};
-use rt_sys::{bail, err, fd, process};
+use rt_sys::{bail, err, process};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 
@@ -101,12 +101,7 @@ fn bytes_of(filter: &Filter) -> Vec<u8> {
 /// Whether each has them, the kernel says when the processes are there.
 pub(super) fn check_image(image: &Image, filters: &[Filter]) -> Result<()> {
     let shown = || format!("image {}: {NAME}", image.path.display());
-    let file = match fd::open_entry(&image.dir, NAME, rustix::fs::OFlags::RDONLY) {
-        Err(Errno::NOENT) => return Ok(()),
-        file => file.context(shown)?,
-    };
-    let text = fd::read_regular(file, MOST).context(shown)?;
-    let text = text.ok_or_else(|| err!("{}: no file of at most {MOST} bytes", shown()))?;
+    let Some(text) = image.file(NAME, MOST)? else { return Ok(()) };
     let expected: Vec<Vec<u8>> = filters.iter().map(bytes_of).collect();
     match is_of(&text, &expected) {
         Some(true) => Ok(()),

@@ -211,6 +211,20 @@ impl Image {
         }
         Ok(self)
     }
+
+    /// The content of criu's file `name`, of at most `most` bytes; `None` where it has none.
+    ///
+    /// # Errors
+    /// It is no regular file, or longer.
+    pub(super) fn file(&self, name: &str, most: usize) -> Result<Option<Vec<u8>>> {
+        let shown = || format!("image {}: {name}", self.path.display());
+        let file = match fd::open_entry(&self.dir, name, OFlags::RDONLY) {
+            Err(Errno::NOENT) => return Ok(None),
+            file => file.context(shown)?,
+        };
+        let text = fd::read_regular(file, most).context(shown)?;
+        text.map(Some).ok_or_else(|| err!("{}: no file of at most {most} bytes", shown()))
+    }
 }
 
 impl Draft {

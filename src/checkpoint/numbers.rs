@@ -12,7 +12,7 @@ use std::ops::Range;
 /// How long such a file may be, in bytes.
 const MOST: usize = 1 << 20;
 /// The magic numbers.
-const MAGIC: usize = 8;
+pub(super) const MAGIC: usize = 8;
 /// What stands before the first message.
 const HEAD: usize = MAGIC + LENGTH;
 /// The length of a message.
@@ -22,10 +22,12 @@ const LENGTH: usize = 4;
 const OWN_PID_NAMESPACE: [u64; 2] = [3, 5];
 /// CoreEntry.thread_core.pdeath_sig: the signal that the process gets when its parent ends.
 const DEATH_SIGNAL: [u64; 2] = [5, 8];
-/// FileEntry.reg of files.img; in it the flags of open(2), the name and the size of the file.
-const FILE: u64 = 3;
+/// criu's list of open files.
+pub(super) const FILES: &str = "files.img";
+/// FileEntry.reg in it, and of that the name, the flags of open(2) and the size of the file.
+pub(super) const FILE: u64 = 3;
+pub(super) const FILE_NAME: u64 = 6;
 const FILE_FLAGS: u64 = 2;
-const FILE_NAME: u64 = 6;
 const FILE_SIZE: u64 = 8;
 /// A field that such an entry does not have, and that criu skips. Its key is one byte long, as that of the size.
 const NO_FIELD: u8 = 15;
@@ -49,7 +51,6 @@ pub(super) fn forget_death_signal(image: &Image, pid: i32) -> Result<()> {
 
 /// Has criu take files of any size for those that it calls `names`, and append to them: their places are those of other files.
 pub(super) fn append_to_others(image: &Image, names: &[&str]) -> Result<()> {
-    const FILES: &str = "files.img";
     if names.is_empty() {
         return Ok(());
     }
@@ -115,13 +116,22 @@ fn replace(place: &mut [u8], number: u64) -> Option<()> {
 /// All messages of a file.
 pub(super) fn messages(text: &[u8]) -> Option<Vec<Range<usize>>> {
     let (mut found, mut at) = (Vec::new(), MAGIC);
+    text.get(..at)?;
     while at < text.len() {
-        let start = at + LENGTH;
-        let length = u32::from_le_bytes(text.get(at..start)?.try_into().ok()?);
-        at = start.checked_add(usize::try_from(length).ok()?)?;
-        found.push(start..at);
+        let message = message_at(text, at)?;
+        at = message.end;
+        found.push(message);
     }
-    (at == text.len()).then_some(found)
+    Some(found)
+}
+
+/// The message whose length stands at `at`.
+pub(super) fn message_at(text: &[u8], at: usize) -> Option<Range<usize>> {
+    let start = at + LENGTH;
+    let length = u32::from_le_bytes(text.get(at..start)?.try_into().ok()?);
+    let message = start..start.checked_add(usize::try_from(length).ok()?)?;
+    text.get(message.clone())?;
+    Some(message)
 }
 
 /// Sets the number behind `path` in a file of an image; false where it has none of one byte, which is one below 128.

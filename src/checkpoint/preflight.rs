@@ -2,7 +2,7 @@
 //! word. Each is said with the process, what of it is in the way, and the remedy.
 
 use super::manifest::Kind;
-use super::processes::{Process, Tree};
+use super::processes::{Process, Tree, mapped_in};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Mounted};
 use rt_sys::{err, fd, look};
@@ -228,17 +228,12 @@ fn check_maps(tree: &Tree, mounts: &[Mounted]) -> Result<BTreeSet<String>> {
             text => text.context(shown)?,
         };
         let mut devices = BTreeMap::new();
-        for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-            let line = String::from_utf8_lossy(line);
-            let mut fields = line.splitn(6, ' ');
-            let (device, inode, path) = (fields.nth(3), fields.next(), fields.next());
-            let (Some(device), Some(inode)) = (device, inode) else { continue };
-            let path = path.unwrap_or_default().trim_start();
-            if path.starts_with("/memfd:") {
-                memory_files.insert(inode.to_owned());
+        for mapped in mapped_in(&String::from_utf8_lossy(&text)) {
+            if mapped.path.starts_with("/memfd:") {
+                memory_files.insert(mapped.inode.to_owned());
                 continue;
             }
-            check_map(process, path, device, &mut devices, mounts)?;
+            check_map(process, mapped.path, mapped.device, &mut devices, mounts)?;
         }
     }
     Ok(memory_files)

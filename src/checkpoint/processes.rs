@@ -77,6 +77,29 @@ impl Process {
     }
 }
 
+/// What is mapped, as a line of proc_pid_maps(5) has it.
+pub(super) struct Mapped<'a> {
+    /// All of the line that says which file it is, and not where.
+    pub file: &'a str,
+    /// The device, two numbers in hexadecimal.
+    pub device: &'a str,
+    /// The inode; 0 where it is no file.
+    pub inode: &'a str,
+    /// The path, also of what has none in a file system.
+    pub path: &'a str,
+}
+
+/// What the lines of `text`, a file maps of procfs, say.
+pub(super) fn mapped_in(text: &str) -> impl Iterator<Item = Mapped<'_>> {
+    text.lines().filter_map(|line| {
+        // Behind addresses, permissions and the place in the file.
+        let file = line.splitn(4, ' ').nth(3)?;
+        let mut fields = file.splitn(3, ' ');
+        let (device, inode) = (fields.next()?, fields.next()?);
+        Some(Mapped { file, device, inode, path: fields.next().unwrap_or_default().trim_start() })
+    })
+}
+
 /// The threads of process `pid`; none where it has ended.
 pub(super) fn threads(pid: i32) -> Result<Vec<i32>> {
     match look::entries(format!("/proc/{pid}/task")) {

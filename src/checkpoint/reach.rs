@@ -8,8 +8,8 @@
 use super::image::Image;
 use super::numbers;
 use super::preflight::{Descriptor, descriptors_of};
-use super::processes::Process;
-use rt_sys::error::{Context, Result};
+use super::processes::{Process, mapped_in};
+use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::Mounted;
 use rt_sys::{bail, disk, err, fd, mount};
 use rustix::fd::AsFd;
@@ -22,8 +22,8 @@ use std::path::Path;
 
 /// How long criu's list of open files may be, in bytes.
 const MOST: usize = 64 << 20;
-/// The magic numbers that a file of criu begins with.
-const MAGIC: usize = 8;
+/// criu's file of what is on its way through sockets.
+const QUEUES: &str = "sk-queues.img";
 
 /// What is mapped of no file that has a path: memory that processes share, and that of asynchronous I/O. The kernel shows each of
 /// them as removed.
@@ -34,15 +34,8 @@ const NAMELESS: [&str; 5] = ["/memfd:", "/dev/zero", "/anon_hugepage", "/SYSV", 
 /// # Errors
 /// One leads through a link. The kernel has shown them without any when the image was written.
 pub(super) fn check_paths(image: &Image) -> Result<()> {
-    let shown = || format!("{}/files.img", image.path.display());
-    let file = match fd::open_entry(&image.dir, "files.img", OFlags::RDONLY) {
-        Err(Errno::NOENT) => return Ok(()),
-        file => file.context(shown)?,
-    };
-    let Some(text) = fd::read_regular(file, MOST).context(shown)? else {
-        bail!("{}: no file of at most {MOST} bytes", shown());
-    };
-    let Some(paths) = paths(&text) else { bail!("{}: it has a form that rt does not know", shown()) };
+    let Some(text) = image.file(numbers::FILES, MOST)? else { return Ok(()) };
+    let paths = paths(&text).ok_or_else(|| unknown_form(image, numbers::FILES))?;
     for (path, resolve) in paths {
         let path = Path::new(OsStr::from_bytes(path));
         // What is missing is made in the directory above: a file that had been removed, or a socket.
@@ -66,22 +59,20 @@ fn open(path: &Path, resolve: ResolveFlags) -> Result<rustix::fd::OwnedFd, Errno
 /// All paths in a list of open files, messages (FileEntry of criu's fdinfo.proto), and by which links none may lead; none for what is no
 /// such list.
 fn paths(text: &[u8]) -> Option<Vec<(&[u8], ResolveFlags)>> {
-    /// FileEntry.reg, and .name and .ext of that (regfile.proto).
-    const FILE: u64 = 3;
-    const FILE_NAME: u64 = 6;
+    /// FileEntry.reg.ext (regfile.proto).
     const FILE_IS_CALLERS: u64 = 9;
     /// FileEntry.usk, and .name and .name_dir of that (sk-unix.proto).
     const SOCKET: u64 = 16;
     const SOCKET_NAMES: [u64; 2] = [11, 14];
     let mut found = Vec::new();
     for entry in numbers::messages(text)? {
-        for file in numbers::fields(text, entry.clone(), FILE)? {
+        for file in numbers::fields(text, entry.clone(), numbers::FILE)? {
             // It comes from the call that restores.
             if numbers::fields(text, file.clone(), FILE_IS_CALLERS)?.pop().is_some_and(|is| text[is] != [0]) {
                 continue;
             }
             // As the kernel has resolved it.
-            let names = numbers::fields(text, file, FILE_NAME)?.into_iter();
+            let names = numbers::fields(text, file, numbers::FILE_NAME)?.into_iter();
             found.extend(names.map(|name| (&text[name], ResolveFlags::NO_SYMLINKS)));
         }
         for socket in numbers::fields(text, entry, SOCKET)? {
@@ -104,19 +95,16 @@ fn paths(text: &[u8]) -> Option<Vec<(&[u8], ResolveFlags)>> {
 /// # Errors
 /// A descriptor is, which nobody could look at when it is restored.
 pub(super) fn check_queues(image: &Image) -> Result<()> {
-    let shown = || format!("{}/sk-queues.img", image.path.display());
-    let file = match fd::open_entry(&image.dir, "sk-queues.img", OFlags::RDONLY) {
-        Err(Errno::NOENT) => return Ok(()),
-        file => file.context(shown)?,
-    };
-    match fd::read_regular(file, MOST).context(shown)?.as_deref().map(passes_descriptors) {
-        Some(Some(false)) => Ok(()),
-        Some(Some(true)) => {
-            Err(err!("a descriptor is on its way through a socket, and the program is process 1")
-                .hint("have it received before, or start the program with --init"))
-        }
-        _ => bail!("{}: it has a form that rt does not know", shown()),
+    let Some(text) = image.file(QUEUES, MOST)? else { return Ok(()) };
+    match passes_descriptors(&text).ok_or_else(|| unknown_form(image, QUEUES))? {
+        false => Ok(()),
+        true => Err(err!("a descriptor is on its way through a socket, and the program is process 1")
+            .hint("have it received before, or start the program with --init")),
     }
+}
+
+fn unknown_form(image: &Image, name: &str) -> Error {
+    err!("{}/{name}: it has a form that rt does not know", image.path.display())
 }
 
 /// Whether a packet has descriptors; none for no sequence of packets: messages (SkPacketEntry of criu's sk-packet.proto), each behind
@@ -125,17 +113,14 @@ fn passes_descriptors(text: &[u8]) -> Option<bool> {
     /// SkPacketEntry.length and .scm.
     const LENGTH: u64 = 2;
     const SCM: u64 = 4;
-    let mut at = MAGIC;
+    let mut at = numbers::MAGIC;
     while at < text.len() {
-        let start = at + 4;
-        let length = u32::from_le_bytes(*text.get(at..)?.first_chunk()?);
-        let end = start.checked_add(usize::try_from(length).ok()?)?;
-        text.get(start..end)?;
-        if !numbers::fields(text, start..end, SCM)?.is_empty() {
+        let packet = numbers::message_at(text, at)?;
+        if !numbers::fields(text, packet.clone(), SCM)?.is_empty() {
             return Some(true);
         }
-        let data = numbers::number(text, numbers::fields(text, start..end, LENGTH)?.pop()?)?;
-        at = end.checked_add(usize::try_from(data).ok()?)?;
+        let data = numbers::number(text, numbers::fields(text, packet.clone(), LENGTH)?.pop()?)?;
+        at = packet.end.checked_add(usize::try_from(data).ok()?)?;
     }
     Some(false)
 }
@@ -208,26 +193,19 @@ impl Reach {
     fn check_maps(&mut self, process: &Process) -> Result<()> {
         let shown = || format!("look at the memory of {}", process.shown());
         let text = fd::read_file(&process.dir().join("maps")).context(shown)?;
-        for line in text.split(|byte| *byte == b'\n') {
-            let line = String::from_utf8_lossy(line);
-            // Addresses, permissions and the place in the file differ.
-            let Some(file) = line.splitn(4, ' ').nth(3) else { continue };
-            let mut fields = file.splitn(3, ' ');
-            let (Some(device), Some(inode), path) = (fields.next(), fields.next(), fields.next()) else {
-                continue;
-            };
-            let path = path.unwrap_or_default().trim_start();
+        for mapped in mapped_in(&String::from_utf8_lossy(&text)) {
+            let path = mapped.path;
             let is_nameless =
                 path.ends_with(" (deleted)") && NAMELESS.iter().any(|name| path.starts_with(name));
-            if inode == "0" || is_nameless || self.mapped.contains(file) {
+            if mapped.inode == "0" || is_nameless || self.mapped.contains(mapped.file) {
                 continue;
             }
             if !open(Path::new(path), ResolveFlags::NO_SYMLINKS)
-                .is_ok_and(|opened| is_file(&opened, device, inode))
+                .is_ok_and(|opened| is_file(&opened, mapped.device, mapped.inode))
             {
                 bail!("it has {path} in its memory, which is no file of the container");
             }
-            self.mapped.insert(file.to_owned());
+            self.mapped.insert(mapped.file.to_owned());
         }
         Ok(())
     }
@@ -273,11 +251,11 @@ mod tests {
 
     #[test]
     fn descriptors_on_their_way_are_found() {
-        let plain = [&[0; MAGIC][..], &[4, 0, 0, 0, 8, 1, 16, 3], b"abc"].concat();
+        let plain = [&[0; numbers::MAGIC][..], &[4, 0, 0, 0, 8, 1, 16, 3], b"abc"].concat();
         assert_eq!(passes_descriptors(&plain), Some(false));
         let passed = [&plain[..], &[10, 0, 0, 0, 8, 1, 16, 1, 34, 4, 8, 1, 16, 7, b'x']].concat();
         assert_eq!(passes_descriptors(&passed), Some(true));
-        for cut in MAGIC + 1..MAGIC + 8 {
+        for cut in numbers::MAGIC + 1..numbers::MAGIC + 8 {
             assert_eq!(passes_descriptors(&plain[..cut]), None, "{cut}");
         }
     }

@@ -422,6 +422,7 @@ pub(crate) trait Checkpoint: std::fmt::Debug {
 
     /// True where the program was the first process of its PID namespace. The namespace is made together with it.
     fn makes_first(&self) -> bool;
+
     /// What [`Checkpoint::restore`] needs open beside the standard streams.
     fn descriptors(&self) -> Vec<RawFd>;
 
