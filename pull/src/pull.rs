@@ -172,7 +172,7 @@ fn pull(options: &PullOptions, interrupt: &Interrupt) -> Result<Summary> {
         Some(partial) => partial,
         None => NewBundle::create(&options.target)?,
     };
-    unpack(options, &image, partial, Contents::Layers(&cache), interrupt, phases)?.ok_or_else(not_whole)
+    unpack_layers(options, &image, partial, &cache, interrupt, phases)
 }
 
 /// What is in the layers of an image.
@@ -184,8 +184,17 @@ pub(crate) enum Contents<'a> {
     Trees(&'a [(LayerTree, bool)]),
 }
 
-fn not_whole() -> Error {
-    err!("the layers are not whole")
+/// Makes the bundle of an image that was resolved, of the archives of its layers.
+pub(crate) fn unpack_layers(
+    options: &PullOptions,
+    image: &Image,
+    partial: NewBundle,
+    cache: &Cache,
+    interrupt: &Interrupt,
+    phases: Phases,
+) -> Result<Summary> {
+    let made = unpack(options, image, partial, Contents::Layers(cache), interrupt, phases)?;
+    made.ok_or_else(|| err!("{}: its layers are not whole", options.image))
 }
 
 /// Makes the bundle of an image that was resolved. None where the layers are trees with something that only archives can say.

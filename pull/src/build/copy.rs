@@ -821,8 +821,7 @@ impl Destination<'_> {
             }
             EntryKind::File => {
                 let mut file = disk::create_file(dir, name, 0o600)?;
-                let whole = [oci_layer::tar::Extent { offset: 0, length: header.size }];
-                for extent in header.sparse.as_deref().unwrap_or(&whole) {
+                for extent in header.extents() {
                     file.seek(SeekFrom::Start(extent.offset)).context(|| "seek")?;
                     let mut left = extent.length;
                     while left > 0 {

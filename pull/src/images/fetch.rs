@@ -237,14 +237,6 @@ impl Fetch<'_> {
         self.request.options.store = Some(own.store.path().to_owned());
         self.request.options.shared = own.shared;
         let partial = NewBundle::create(&self.request.options.target)?;
-        let made = pull::unpack(
-            &self.request.options,
-            image,
-            partial,
-            Contents::Layers(cache),
-            self.interrupt,
-            phases,
-        )?;
-        made.ok_or_else(|| err!("{}: its layers are not whole", self.request.options.image))
+        pull::unpack_layers(&self.request.options, image, partial, cache, self.interrupt, phases)
     }
 }

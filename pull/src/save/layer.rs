@@ -16,7 +16,7 @@ use crate::squashfs_target::HOLES_LIMIT;
 use oci_content::digest::{Digest, Hasher};
 use oci_content::interrupt::Interrupt;
 use oci_content::meter::Meter;
-use oci_layer::tar::{self, EntryKind, Extent, Header};
+use oci_layer::tar::{self, EntryKind, Header};
 use rt_sys::error::{Context, Result};
 use rt_sys::owner::{Device, OWNER_RECORD, OwnerRecord};
 use rt_sys::{bail, disk, err, fd, mount};
@@ -226,8 +226,7 @@ impl<W: Write> Sink for Archive<'_, W> {
 
     fn file(&mut self, entry: &Header, file: &File, _: bool) -> Result<()> {
         self.entry(entry)?;
-        let whole = [Extent { offset: 0, length: entry.size }];
-        for piece in entry.sparse.as_deref().unwrap_or(&whole) {
+        for piece in entry.extents() {
             (&*file).seek(SeekFrom::Start(piece.offset)).context(|| "read a sparse file")?;
             copy(file, piece.length, self.out, self.watch)?;
         }

@@ -110,6 +110,13 @@ impl Header {
         }
     }
 
+    /// Where the data of the file go.
+    pub fn extents(&self) -> impl Iterator<Item = Extent> {
+        let whole = Extent { offset: 0, length: self.size };
+        let whole = self.sparse.is_none().then_some(whole);
+        self.sparse.iter().flatten().copied().chain(whole)
+    }
+
     /// Bytes of data that the archive has of the file: less than its size where it has holes.
     pub fn stored(&self) -> u64 {
         self.sparse.as_ref().map_or(self.size, |map| map.iter().map(|extent| extent.length).sum())

@@ -8,7 +8,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 
 use super::{DirectoryTarget, LayerTarget, UnpackContext, Unpacker, add};
 use crate::merge::{LayerNumber, Outcome, clean};
-use crate::tar::{Extent, Header};
+use crate::tar::Header;
 use rt_sys::bail;
 use rt_sys::error::{Context, Result};
 
@@ -93,8 +93,7 @@ impl<'a, 't> TreeWriter<'a, 't> {
 
 /// Copies the content of a file, holes left as holes.
 fn copy(from: &File, to: &File, entry: &Header) -> Result<()> {
-    let whole = [Extent { offset: 0, length: entry.size }];
-    for extent in entry.sparse.as_deref().unwrap_or(&whole) {
+    for extent in entry.extents() {
         for mut file in [from, to] {
             file.seek(SeekFrom::Start(extent.offset)).context(|| "copy a file")?;
         }
