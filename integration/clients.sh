@@ -17,17 +17,11 @@ if [ ${#suites[@]} = 0 ]; then
 	)
 fi
 [ "$(id -u)" = 0 ] || skip_all "only root can play all callers"
-clients=(podman buildah containerd docker.io runc conmon slirp4netns uidmap catatonit netavark iptables rootlesskit python3-grpcio)
-./packages gcc libc6-dev busybox-static iproute2 mmdebstrap "${clients[@]}"
+./packages gcc libc6-dev busybox-static iproute2 mmdebstrap podman buildah containerd docker.io runc conmon slirp4netns uidmap catatonit \
+	netavark iptables rootlesskit python3-grpcio
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 clients/image "$work/image.tar" || exit 1
-
-# The root with Debian 13's clients: made by who asks first, while the others wait.
-trixie() {
-	./debian clients-trixie trixie "${clients[@]}" docker-cli passt aardvark-dns nftables podman-compose distrobox podman-toolbox \
-		busybox-static ca-certificates iproute2 mount procps python3
-}
 
 # Each suite has a world of its own.
 suite() {
@@ -35,14 +29,14 @@ suite() {
 	layout=$(cut -d/ -f2 <<<"$1")
 	if [ "$layout" = trixie ]; then
 		layout=v2
-		if ! root=$(trixie 2>&1); then
+		if ! root=$(./debian clients-trixie 2>&1); then
 			echo "1..0 # SKIP Debian 13 cannot be had: $root"
 			return
 		fi
 	fi
 	ROOT=$root clients/world "$layout" "$rt" "$PWD/clients/suite" "$1" 3<"$work/image.tar" </dev/null 2>&1
 }
-case " ${suites[*]}" in */trixie/*) trixie >/dev/null 2>&1 & ;; esac
+case " ${suites[*]}" in */trixie/*) ./debian clients-trixie >/dev/null 2>&1 & ;; esac
 for suite in "${suites[@]}"; do
 	while [ "$(jobs -rp | wc -l)" -ge 2 ]; do wait -n; done
 	suite "$suite" >"$work/${suite//\//-}.log" &

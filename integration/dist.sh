@@ -16,8 +16,8 @@ done
 [ "$(id -u)" = 0 ] || missing="${missing:-} root"
 [ "$rt" = "$PWD/build/rt" ] || missing="${missing:-} make's-own-build"
 [ -d "$(rustc --print sysroot)/lib/rustlib/$(uname -m)-unknown-linux-musl" ] || missing="${missing:-} musl-target"
-twelve=$(integration/debian dist-bookworm bookworm git make) || missing="${missing:-} a-Debian-mirror"
-thirteen=$(integration/debian dist-trixie trixie apparmor) || missing="${missing:-} a-Debian-mirror"
+twelve=$(integration/debian dist-bookworm) || missing="${missing:-} a-Debian-mirror"
+thirteen=$(integration/debian dist-trixie) || missing="${missing:-} a-Debian-mirror"
 if [ -n "${missing:-}" ]; then
 	skip_all "not there:$missing"
 fi
@@ -137,7 +137,7 @@ rpms='
 	listing >/tmp/after
 	diff /tmp/before /tmp/after && echo removed
 '
-rpm_root=$(integration/debian dist-rpm bookworm rpm)
+rpm_root=$(integration/debian dist-rpm)
 whole=yes check "rpm installs and removes it" 0 "VERSION_CODENAME=bookworm.removed" in_root "$rpm_root" "$rpms"
 
 # --- a machine that has git and make alone

@@ -41,9 +41,9 @@ inside() { # BUNDLE COMMAND...: as root inside
 	user rt run --user-map root -e DEBIAN_FRONTEND=noninteractive "./$bundle" -- "$@"
 }
 
-archive() { # NAME SUITE: a Debian root with the policy-rc.d of images, as docker-archive NAME.tar
+archive() { # NAME: a Debian root with the policy-rc.d of images, as docker-archive NAME.tar
 	local root id policy dir=$work/archive
-	root=$(integration/debian "$1" "$2") || return 1
+	root=$(integration/debian "$1") || return 1
 	mkdir -p "$dir/policy/usr/sbin"
 	printf '#!/bin/sh\nexit 101\n' >"$dir/policy/usr/sbin/policy-rc.d"
 	chmod 755 "$dir/policy/usr/sbin/policy-rc.d"
@@ -73,9 +73,9 @@ state='
 	echo "not installed: $(dpkg -l | awk "NR > 5 && \$1 != \"ii\"" | wc -l)"
 	dpkg -l | grep -c ^ii'
 
-debian() { # NAME SUITE IMAGE
-	local name=$1 suite=$2 image=$3 start=$SECONDS
-	archive "$name" "$suite" || {
+debian() { # NAME IMAGE
+	local name=$1 image=$2 start=$SECONDS
+	archive "$name" || {
 		skip "$name" "no mirror to get packages from"
 		return
 	}
@@ -114,8 +114,8 @@ debian() { # NAME SUITE IMAGE
 taken=()
 mkdir /tmp/rt-0 2>/dev/null && taken+=(/tmp/rt-0)
 trap 'rm -rf "$work"; [ ${#taken[@]} = 0 ] || rmdir "${taken[@]}"' EXIT
-debian debian bookworm "docker-archive:$work/debian.tar"
-debian debian-13 trixie "oci-archive:$work/debian-13.oci:debian-13"
+debian debian "docker-archive:$work/debian.tar"
+debian debian-13 "oci-archive:$work/debian-13.oci:debian-13"
 
 # A layer over a bundle that stays as it was pulled.
 if [ -e "$work/debian.tar" ]; then
