@@ -358,7 +358,7 @@ const DROPPED: [(&str, usize, &str); 48] = [
     ("pull/src/limits.rs", 2, "a limit that cannot be read is none"),
     ("pull/src/pull.rs", 1, "rename with RENAME_NOREPLACE decides afterwards"),
     ("pull/src/save/mod.rs", 1, "what cannot be proven to be a layout is not replaced"),
-    ("src/checkpoint/gate.rs", 2, "without an answer nothing goes on"),
+    ("src/checkpoint/gate.rs", 3, "without an answer nothing goes on"),
     ("src/checkpoint/reach.rs", 1, "what cannot be looked at is not the container's"),
     ("src/cli/events.rs", 2, "a figure that cannot be read is left out"),
     ("src/cli/operand.rs", 2, "another user's file stops nobody, whatever he makes the kernel say of it"),

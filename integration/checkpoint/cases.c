@@ -427,6 +427,16 @@ static void outside(void)
 	stay();
 }
 
+// Files of /proc, of the machine and of the process.
+static void proc_file(void)
+{
+	char byte;
+	int machine = open("/proc/meminfo", O_RDONLY), own = open("/proc/self/comm", O_RDONLY);
+	MUST(machine >= 0 && own >= 0);
+	stay();
+	MUST(read(machine, &byte, 1) == 1 && byte == 'M' && read(own, &byte, 1) == 1 && byte == 'c');
+}
+
 // A directory of /proc that no descriptor leads to: the working directory, and one that is on its way through a socket.
 static void proc_cwd(void)
 {
@@ -458,6 +468,81 @@ static void directory(void)
 	stay();
 	if (faccessat(fd, "etc/passwd", F_OK, 0) == 0)
 		exit(42); // The host's: its standard error may be nobody's.
+}
+
+// The same of a directory that is watched, and of one in which a socket has a name that begins in the working directory.
+static void directory_watched(void)
+{
+	char text[4096];
+	int fd = inotify_init1(IN_NONBLOCK);
+	MUST(mkdir("/out/d", 0755) == 0 && fd >= 0 && inotify_add_watch(fd, "/out/d", IN_CREATE | IN_OPEN) >= 0);
+	stay();
+	for (int n = 0; n < 50; n++, nap())
+		if (read(fd, text, sizeof text) > 0)
+			exit(42);
+}
+
+static void directory_of_socket(void)
+{
+	struct sockaddr_un name = { .sun_family = AF_UNIX, .sun_path = "d/s" };
+	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+	MUST(mkdir("/out/d", 0755) == 0 && chdir("/out") == 0 && bind(fd, (void *)&name, sizeof name) == 0 && listen(fd, 1) == 0);
+	stay();
+}
+
+// A file that somebody may replace.
+static void replaced(void)
+{
+	int fd = open("/out/x", O_RDWR | O_CREAT, 0600);
+	MUST(fd >= 0 && write(fd, "text", 4) == 4);
+	stay();
+}
+
+// A thread that has chosen its processor.
+static void *on_one_processor(void *result)
+{
+	cpu_set_t set, now;
+	MUST(sched_getaffinity(0, sizeof set, &set) == 0);
+	for (int n = CPU_COUNT(&set) - 1, cpu = 0; n > 0; cpu++)
+		if (CPU_ISSET(cpu, &set)) {
+			CPU_CLR(cpu, &set);
+			n--;
+		}
+	MUST(sched_setaffinity(0, sizeof set, &set) == 0);
+	*(int *)result = 1;
+	struct stat s;
+	while (stat("/out/go", &s) != 0)
+		nap();
+	MUST(sched_getaffinity(0, sizeof now, &now) == 0 && CPU_EQUAL(&set, &now));
+	return NULL;
+}
+
+static void pinned(void)
+{
+	pthread_t thread;
+	volatile int is_pinned = 0;
+	MUST(pthread_create(&thread, NULL, on_one_processor, (void *)&is_pinned) == 0);
+	while (!is_pinned)
+		nap();
+	stay();
+	MUST(pthread_join(thread, NULL) == 0);
+}
+
+// Descriptors and a directory that one thread has alone.
+static void *apart(void *unused)
+{
+	MUST(unshare(CLONE_FILES | CLONE_FS) == 0 && chdir("/out") == 0);
+	for (;;)
+		nap();
+	return unused;
+}
+
+static void thread_apart(void)
+{
+	pthread_t thread;
+	MUST(pthread_create(&thread, NULL, apart, NULL) == 0);
+	nap();
+	stay();
 }
 
 // A timer continues this process, whoever has stopped it: then what is read-only in the container has to be that already.
@@ -506,8 +591,10 @@ static const struct {
 	{ "timers", timers }, { "memory-files", memory_files }, { "locks", locks }, { "watch", watch }, { "sockets", sockets }, { "named-socket", named_socket },
 	{ "connection", connection }, { "count", count }, { "answers", answers }, { "filter", filter }, { "memfd-twice", memfd_twice }, { "unread-tick", unread_tick },
 	{ "removed-mapping", removed_mapping }, { "system-v", system_v }, { "semaphore", semaphore }, { "queue", queue }, { "uring", uring },
-	{ "outside", outside }, { "other", stay }, { "stopped", stopped }, { "large", large }, { "proc-cwd", proc_cwd },
-	{ "proc-passed", proc_passed }, { "directory", directory }, { "continued", continued },
+	{ "outside", outside }, { "other", stay }, { "stopped", stopped }, { "large", large }, { "proc-cwd", proc_cwd }, { "proc-file", proc_file },
+	{ "proc-passed", proc_passed }, { "directory", directory }, { "directory-watched", directory_watched }, { "replaced", replaced },
+	{ "thread-apart", thread_apart }, { "pinned", pinned },
+	{ "directory-of-socket", directory_of_socket }, { "continued", continued },
 };
 
 int main(int count, char **words)

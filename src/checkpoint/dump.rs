@@ -3,6 +3,7 @@
 //! criu leaves the tree stopped. Only when the image is whole and on the disk do the processes end, or go on: whatever fails
 //! before that, the program runs on.
 
+use super::affinity::Pinned;
 use super::aside;
 use super::criu::{Criu, Opened};
 use super::gpu::{self, Cuda, Parted};
@@ -10,7 +11,7 @@ use super::image::{self, Draft, Image};
 use super::manifest::Manifest;
 use super::preflight::{self, Found, Network};
 use super::processes::{self, Tree};
-use super::{contents, criu_log, filters, memory_fs, numbers};
+use super::{contents, criu_log, filters, memory_fs, numbers, reach};
 use crate::container;
 use crate::store::{Record, Store};
 use rt_spec::state::Status;
@@ -281,11 +282,14 @@ fn seal(
         streams: found.streams.to_vec(),
         kinds: found.kinds,
         modes: found.modes,
+        open: found.files,
         memory,
         own_network: subject.network() == Network::Own,
+        pinned: Pinned::of(&tree)?,
         gpus: parted.gpus.clone(),
         ..Manifest::new(tree.program().inside, tree.highest())?
     };
+    reach::check_queues(&draft.image)?;
     if manifest.is_of_first() {
         numbers::ask_for_pid_namespace(&draft.image)?;
     }
@@ -329,6 +333,7 @@ fn run_criu(
             true => filters::run_criu(&opened, &args, &[image_dir, work_dir], &subject.filters)?,
             false => execute(&opened, &args, &[image_dir, work_dir])?,
         }
+        reach::check_names(image)?;
         memory_fs::save(memory, image)
     });
     dumped.map_err(|e| {

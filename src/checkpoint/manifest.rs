@@ -1,6 +1,8 @@
 //! What `rt` writes beside the files of criu: rt.json says what the image is of, and that it is whole.
 
+use super::affinity::Pinned;
 use super::contents::{self, Part};
+use super::files::Files;
 use super::gpu::Gpus;
 use super::image::Image;
 use rt_sys::error::{Context, Result};
@@ -12,7 +14,7 @@ use std::path::PathBuf;
 /// The file.
 pub(super) const NAME: &str = "rt.json";
 /// The form of the image. Another form is refused.
-const FORM: u32 = 1;
+const FORM: u32 = 2;
 /// How long the file may be, in bytes.
 const MOST: usize = 16 << 20;
 
@@ -56,6 +58,9 @@ pub(super) struct Manifest {
     /// Their permissions.
     #[serde(default)]
     pub modes: [u32; 3],
+    /// Whose files it had.
+    #[serde(default)]
+    pub open: Files,
     /// Where file systems in memory are. The content of the Nth is in the directory `memory-N`.
     pub memory: Vec<PathBuf>,
     /// The container has a network of its own, whose connections were kept.
@@ -63,6 +68,9 @@ pub(super) struct Manifest {
     /// The files that criu has written.
     #[serde(default)]
     pub files: Vec<Part>,
+    /// The processors of threads that have chosen them.
+    #[serde(default, skip_serializing_if = "Pinned::is_empty")]
+    pub pinned: Pinned,
     /// What was on GPUs.
     #[serde(default, skip_serializing_if = "Gpus::is_empty")]
     pub gpus: Gpus,
@@ -81,9 +89,11 @@ impl Manifest {
             streams: Vec::new(),
             kinds: [Kind::Other; 3],
             modes: [0; 3],
+            open: Files::default(),
             memory: Vec::new(),
             own_network: false,
             files: Vec::new(),
+            pinned: Pinned::default(),
             gpus: Gpus::default(),
         })
     }

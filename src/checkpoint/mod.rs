@@ -4,16 +4,19 @@
 //! mounts, devices, masks and hooks are made anew by `rt` from the config: criu keeps processes only.
 //! docs/checkpoint.md says what can be kept, docs/design/checkpoint.md why it is done so.
 
+mod affinity;
 mod aside;
 mod contents;
 mod criu;
 mod criu_log;
 mod dump;
+mod files;
 mod filters;
 mod fork;
 mod gate;
 mod gpu;
 mod image;
+mod links;
 mod manifest;
 mod memory_fs;
 mod numbers;

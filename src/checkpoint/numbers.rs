@@ -160,6 +160,17 @@ pub(super) fn message(text: &[u8]) -> Option<Range<usize>> {
     (text.len() >= HEAD).then_some(HEAD..text.len())
 }
 
+/// The values of all fields behind `chain` in the message that is `part` of `text`: of each field of the first number those of the
+/// second, and so on; none where one is no message.
+pub(super) fn nested(text: &[u8], part: Range<usize>, chain: &[u64]) -> Option<Vec<Range<usize>>> {
+    let Some((field, rest)) = chain.split_first() else { return Some(vec![part]) };
+    let mut found = Vec::new();
+    for part in fields(text, part, *field)? {
+        found.extend(nested(text, part, rest)?);
+    }
+    Some(found)
+}
+
 /// The values of all fields `wanted` of the message that is `part` of `text`; none where it is no message.
 pub(super) fn fields(text: &[u8], part: Range<usize>, wanted: u64) -> Option<Vec<Range<usize>>> {
     let (mut found, mut at) = (Vec::new(), part.start);

@@ -1,11 +1,12 @@
 //! What cannot be kept, found before criu runs, and once more when it has stopped the tree: criu damages some of it without a
 //! word. Each is said with the process, what of it is in the way, and the remedy.
 
+use super::files::Files;
 use super::manifest::Kind;
-use super::processes::{Process, Tree, mapped_in};
+use super::processes::{self, Process, Tree, mapped_in};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Mounted};
-use rt_sys::{err, fd, look};
+use rt_sys::{err, fd, look, process};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -23,9 +24,6 @@ const TERMINALS: std::ops::RangeInclusive<u32> = 136..=143;
 /// MQUEUE_MAGIC (ipc/mqueue.c of the kernel). Queues are on a mount of the kernel's own.
 const MQUEUE: u64 = 0x1980_0202;
 
-/// PROC_SUPER_MAGIC (linux/magic.h).
-const PROC: u64 = 0x9fa0;
-
 /// Kinds of anonymous files that criu keeps.
 const KEPT: [&str; 6] = ["eventpoll", "eventfd", "signalfd", "timerfd", "pidfd", "inotify"];
 
@@ -41,6 +39,8 @@ pub(super) struct Found {
     pub modes: [u32; 3],
     /// Files of the caller that the container does not show, by the name that criu is told when it dumps.
     pub external: BTreeSet<String>,
+    /// What is open, mapped or executed, or somebody's working directory, by its path.
+    pub files: Files,
     /// A socket of datagrams leads to a program outside, such as syslog's, and is connected again by its name.
     pub sends_outside: bool,
     /// Directories that are watched by inotify, to be looked for by path.
@@ -138,11 +138,20 @@ pub(super) fn check(tree: &Tree, network: Network, filters: usize) -> Result<Fou
         check_process(process, filters)?;
         descriptors.extend(descriptors_of(process)?);
     }
-    let memory_files = check_maps(tree, &mounts)?;
+    let memory_files = check_maps(tree, &mounts, &mut found.files)?;
+    for process in &tree.processes {
+        found.files.note_links(process).or_else(|e| match may_have_ended(&e) && has_ended(process)? {
+            true => Ok(()),
+            false => Err(e),
+        })?;
+    }
     let pipes = Pipes::of(&descriptors);
     for descriptor in &descriptors {
         let checked = check_descriptor(descriptor, &memory_files, tree.program().inside == 1, &mut found);
         descriptor.unless_closed(checked)?;
+        if descriptor.mount().is_some_and(|id| mounts.iter().any(|mount| mount.id == id)) {
+            found.files.note(&descriptor.target, &descriptor.path())?;
+        }
     }
     for descriptor in descriptors.iter().filter(|d| d.process.pid == tree.program().pid && d.number <= 2) {
         let number = descriptor.number.unsigned_abs() as usize;
@@ -171,6 +180,14 @@ fn check_process(process: &Process, filters: usize) -> Result<()> {
     }
     if process.tracer != 0 {
         return refused("is being traced", "end the debugger first");
+    }
+    for thread in processes::threads(process.pid)? {
+        if !process::shares_files(process.pid, thread)? {
+            return refused(
+                "has a thread with descriptors or directories of its own",
+                "criu would give it those of the first thread: have it end before",
+            );
+        }
     }
     Ok(())
 }
@@ -219,7 +236,7 @@ fn read_descriptors(process: &Process) -> Result<Vec<Descriptor<'_>>> {
 }
 
 /// Looks at what is mapped. Returns the files in memory (memfd_create(2)) that are, by device and inode as procfs writes them.
-fn check_maps(tree: &Tree, mounts: &[Mounted]) -> Result<BTreeSet<String>> {
+fn check_maps(tree: &Tree, mounts: &[Mounted], files: &mut Files) -> Result<BTreeSet<String>> {
     let mut memory_files = BTreeSet::new();
     for process in &tree.processes {
         let shown = || format!("look at the memory of {}", process.shown());
@@ -234,6 +251,9 @@ fn check_maps(tree: &Tree, mounts: &[Mounted]) -> Result<BTreeSet<String>> {
                 continue;
             }
             check_map(process, mapped.path, mapped.device, &mut devices, mounts)?;
+            if mapped.path.starts_with('/') {
+                files.note(Path::new(mapped.path), &process.dir().join(format!("root{}", mapped.path)))?;
+            }
         }
     }
     Ok(memory_files)
@@ -345,15 +365,9 @@ fn check_descriptor(
             descriptor.refused("a POSIX message queue", "criu cannot keep it: use a pipe or a socket")
         );
     }
-    // Such a program is restored before its /proc is there, and before it has a session that could have a terminal.
-    if is_first && on.f_type as u64 == PROC {
-        return Err(descriptor.refused(
-            &format!("{text}, and the program is process 1"),
-            "have it close the file, or start it with --init",
-        ));
-    }
     let stat = fs::stat(descriptor.path()).context(|| format!("look at {text}"))?;
     if FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice {
+        // Such a program is restored before it has a session that could have a terminal.
         if is_first && TERMINALS.contains(&fs::major(stat.st_rdev)) {
             return Err(descriptor
                 .refused("a terminal, and the program is process 1", "run without -t, or with --init"));

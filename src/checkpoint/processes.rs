@@ -189,6 +189,12 @@ impl Tree {
         &self.processes[0]
     }
 
+    /// The process that the container's caller has given its processors: `rt`'s init, or the program where that was the first.
+    pub(super) fn init(&self) -> i32 {
+        let program = self.program();
+        if program.inside == 1 { program.pid } else { program.parent }
+    }
+
     /// The highest number that the tree needs inside.
     pub(super) fn highest(&self) -> i32 {
         self.processes.iter().map(|process| process.highest.max(process.inside)).max().unwrap_or(0)

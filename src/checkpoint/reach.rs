@@ -1,10 +1,12 @@
 //! That restored processes reach nothing but their container.
 //!
 //! criu opens the files and directories of a program by the paths that they had. Whoever writes to a directory of the container, as
-//! the program itself after a checkpoint, can have put a link there that leads through procfs to what a process of the host has
-//! open. So no path of an image may lead through a link, criu has nothing of the host open (`Criu::open_apart`), and of what it
-//! has made each descriptor, directory, program and mapping is compared with the container's mounts before it runs.
+//! the program itself after a checkpoint, can have put a link there that leads through procfs to what another process has open, or
+//! another file. criu follows no link (`links`), and has nothing of the host open (`Criu::open_apart`). Here a link is told before,
+//! in a sentence; and of what criu has made each descriptor, directory, program and mapping is compared with the container's mounts,
+//! and with whose files they were (`files`), before it runs.
 
+use super::files::Files;
 use super::image::Image;
 use super::numbers;
 use super::preflight::{Descriptor, descriptors_of};
@@ -16,9 +18,10 @@ use rustix::fd::AsFd;
 use rustix::fs::{self, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::ffi::OsString;
+use std::ops::Range;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
 
 /// How long criu's list of open files may be, in bytes.
 const MOST: usize = 64 << 20;
@@ -34,36 +37,60 @@ const NAMELESS: [&str; 5] = ["/memfd:", "/dev/zero", "/anon_hugepage", "/SYSV", 
 /// # Errors
 /// One leads through a link. The kernel has shown them without any when the image was written.
 pub(super) fn check_paths(image: &Image) -> Result<()> {
-    let Some(text) = image.file(numbers::FILES, MOST)? else { return Ok(()) };
-    let paths = paths(&text).ok_or_else(|| unknown_form(image, numbers::FILES))?;
-    for (path, resolve) in paths {
-        let path = Path::new(OsStr::from_bytes(path));
-        // What is missing is made in the directory above: a file that had been removed, or a socket.
-        let looked = path.ancestors().map(|path| open(path, resolve));
-        if let Some(Err(Errno::LOOP)) = looked.into_iter().find(|looked| !matches!(looked, Err(Errno::NOENT)))
-        {
-            return Err(err!(
-                "{}: a link has taken the place of a file or a directory of the program",
-                path.display()
-            )
-            .hint("it could lead out of the container"));
-        }
+    match leads_through_link(image)? {
+        None => Ok(()),
+        Some(path) => Err(err!(
+            "{}: a link has taken the place of a file or a directory of the program",
+            path.display()
+        )
+        .hint("it could lead out of the container")),
     }
-    Ok(())
 }
 
-fn open(path: &Path, resolve: ResolveFlags) -> Result<rustix::fd::OwnedFd, Errno> {
-    fs::openat2(fs::CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)
+/// The same when the image has just been written.
+///
+/// # Errors
+/// One leads through a link, as the names of sockets can: nothing is restored by that.
+pub(super) fn check_names(image: &Image) -> Result<()> {
+    match leads_through_link(image)? {
+        None => Ok(()),
+        Some(path) => Err(err!("{}: its name leads through a link", path.display())
+            .hint("have the program bind its socket by a path without links")),
+    }
 }
 
-/// All paths in a list of open files, messages (FileEntry of criu's fdinfo.proto), and by which links none may lead; none for what is no
-/// such list.
-fn paths(text: &[u8]) -> Option<Vec<(&[u8], ResolveFlags)>> {
+/// The first path of the files in `image` that leads through a link, in this process's root.
+fn leads_through_link(image: &Image) -> Result<Option<PathBuf>> {
+    let Some(text) = image.file(numbers::FILES, MOST)? else { return Ok(None) };
+    let paths = paths(&text).ok_or_else(|| unknown_form(image, numbers::FILES))?;
+    Ok(paths.into_iter().find(|path| {
+        // What is missing is made in the directory above: a file that had been removed, or a socket.
+        let looked = path.ancestors().map(open);
+        let found = looked.into_iter().find(|looked| !matches!(looked, Err(Errno::NOENT)));
+        matches!(found, Some(Err(Errno::LOOP)))
+    }))
+}
+
+/// Opens what is at `path`, to which no link may lead.
+fn open(path: &Path) -> Result<rustix::fd::OwnedFd, Errno> {
+    fs::openat2(fs::CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+}
+
+/// All paths in a list of open files, messages (FileEntry of criu's fdinfo.proto); none for what is no such list.
+fn paths(text: &[u8]) -> Option<Vec<PathBuf>> {
     /// FileEntry.reg.ext (regfile.proto).
     const FILE_IS_CALLERS: u64 = 9;
+    /// FileEntry.ify.wd.f_handle.path, .ffy.mark.ie.f_handle.path and .ffy.mark.me.path (fsnotify.proto, fh.proto): what is watched.
+    const WATCHED: [&[u64]; 3] = [&[13, 5, 7, 4], &[14, 6, 7, 2, 4], &[14, 6, 8, 2]];
     /// FileEntry.usk, and .name and .name_dir of that (sk-unix.proto).
     const SOCKET: u64 = 16;
-    const SOCKET_NAMES: [u64; 2] = [11, 14];
+    const SOCKET_NAME: u64 = 11;
+    const SOCKET_DIR: u64 = 14;
+    let path = |part: Range<usize>| {
+        // For criu the name of a socket ends with its first zero byte, and an abstract one begins with it.
+        let name = text[part].split(|byte| *byte == 0).next().unwrap_or_default();
+        PathBuf::from(OsString::from_vec(name.to_vec()))
+    };
     let mut found = Vec::new();
     for entry in numbers::messages(text)? {
         for file in numbers::fields(text, entry.clone(), numbers::FILE)? {
@@ -71,23 +98,23 @@ fn paths(text: &[u8]) -> Option<Vec<(&[u8], ResolveFlags)>> {
             if numbers::fields(text, file.clone(), FILE_IS_CALLERS)?.pop().is_some_and(|is| text[is] != [0]) {
                 continue;
             }
-            // As the kernel has resolved it.
+            // What is not absolute is no path of the container, such as `pipe:[7]`.
             let names = numbers::fields(text, file, numbers::FILE_NAME)?.into_iter();
-            found.extend(names.map(|name| (&text[name], ResolveFlags::NO_SYMLINKS)));
+            found.extend(names.map(path).filter(|path| path.is_absolute()));
+        }
+        for chain in WATCHED {
+            let paths = numbers::nested(text, entry.clone(), chain)?.into_iter().map(path);
+            found.extend(paths.map(|path| Path::new("/").join(path)));
         }
         for socket in numbers::fields(text, entry, SOCKET)? {
-            for field in SOCKET_NAMES {
-                // As the program has named it: by links, too, but not by those of procfs to what processes have open.
-                let names = numbers::fields(text, socket.clone(), field)?.into_iter();
-                found.extend(names.map(|name| (&text[name], ResolveFlags::NO_MAGICLINKS)));
+            let name = numbers::fields(text, socket.clone(), SOCKET_NAME)?.into_iter().next_back().map(path);
+            let dir = numbers::fields(text, socket, SOCKET_DIR)?.into_iter().next_back().map(path);
+            if let Some(name) = name.filter(|name| !name.as_os_str().is_empty()) {
+                found.push(Path::new("/").join(dir.unwrap_or_default()).join(name));
             }
         }
     }
-    // For criu the name of a socket ends with its first zero byte, and an abstract one begins with it.
-    let named = found
-        .into_iter()
-        .map(|(path, resolve)| (path.split(|byte| *byte == 0).next().unwrap_or(path), resolve));
-    Some(named.filter(|(path, _)| path.starts_with(b"/")).collect())
+    Some(found)
 }
 
 /// Looks through what is on its way through sockets.
@@ -98,8 +125,7 @@ pub(super) fn check_queues(image: &Image) -> Result<()> {
     let Some(text) = image.file(QUEUES, MOST)? else { return Ok(()) };
     match passes_descriptors(&text).ok_or_else(|| unknown_form(image, QUEUES))? {
         false => Ok(()),
-        true => Err(err!("a descriptor is on its way through a socket, and the program is process 1")
-            .hint("have it received before, or start the program with --init")),
+        true => Err(err!("a descriptor is on its way through a socket").hint("have it received before")),
     }
 }
 
@@ -126,7 +152,9 @@ fn passes_descriptors(text: &[u8]) -> Option<bool> {
 }
 
 /// What a restored process may have.
-pub(super) struct Reach {
+pub(super) struct Reach<'a> {
+    /// What the program had open.
+    files: &'a Files,
     /// The container's mounts.
     mounts: Vec<Mounted>,
     /// Device and inode of this call's standard streams, which take the place of the old caller's.
@@ -135,12 +163,13 @@ pub(super) struct Reach {
     mapped: BTreeSet<String>,
 }
 
-impl Reach {
+impl<'a> Reach<'a> {
     /// That of a container whose root is this process's, which has the standard streams that criu was given.
-    pub(super) fn of_container() -> Result<Reach> {
+    pub(super) fn of_container(files: &'a Files) -> Result<Self> {
         let own = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
         let streams = own.iter().map(|stream| fd::stat(stream).map(|stat| (stat.st_dev, stat.st_ino)));
         Ok(Reach {
+            files,
             mounts: mount::table()?,
             streams: streams.collect::<Result<_>>()?,
             mapped: BTreeSet::new(),
@@ -163,6 +192,10 @@ impl Reach {
             if !mount.is_some_and(|id| self.has(id)) {
                 bail!("its {what} is not in the container");
             }
+            if name != "root" {
+                let shown = || format!("read the link to the {what} of {}", process.shown());
+                self.files.compare(&std::fs::read_link(&path).context(shown)?, &path)?;
+            }
         }
         self.check_maps(process)
     }
@@ -173,13 +206,16 @@ impl Reach {
 
     fn check_descriptor(&self, descriptor: &Descriptor<'_>) -> Result<()> {
         // Pipes, sockets and others without a path are of the kernel's own mounts.
-        if !descriptor.target.is_absolute() || descriptor.mount().is_some_and(|id| self.has(id)) {
+        if !descriptor.target.is_absolute() {
             return Ok(());
         }
         let stat = fs::stat(descriptor.path()).context(|| format!("look at {}", descriptor.text()))?;
         let is_memory = stat.st_nlink == 0 && descriptor.text().starts_with("/memfd:");
         if is_memory || self.streams.contains(&(stat.st_dev, stat.st_ino)) {
             return Ok(());
+        }
+        if descriptor.mount().is_some_and(|id| self.has(id)) {
+            return self.files.compare(&descriptor.target, &descriptor.path());
         }
         bail!(
             "its descriptor {} is {}, which is no file of the container",
@@ -200,10 +236,11 @@ impl Reach {
             if mapped.inode == "0" || is_nameless || self.mapped.contains(mapped.file) {
                 continue;
             }
-            if !open(Path::new(path), ResolveFlags::NO_SYMLINKS)
-                .is_ok_and(|opened| is_file(&opened, mapped.device, mapped.inode))
-            {
-                bail!("it has {path} in its memory, which is no file of the container");
+            match open(Path::new(path)) {
+                Ok(opened) if is_file(&opened, mapped.device, mapped.inode) => {
+                    self.files.compare(Path::new(path), Path::new(&fd::link(&opened)))?;
+                }
+                _ => bail!("it has {path} in its memory, which is no file of the container"),
             }
             self.mapped.insert(mapped.file.to_owned());
         }
@@ -233,17 +270,23 @@ mod tests {
         let name = |key: u8, name: &[u8]| [&[8, 7, key, name.len() as u8], name].concat();
         let (file, socket) = (&[26][..], &[130, 1][..]);
         let callers = [&name(50, b"/home/out")[..], &[72, 1]].concat();
+        let within = |key: u8, inner: &[u8]| [&[8, 7, key, inner.len() as u8], inner].concat();
+        let relative = [&name(90, b"d/s")[..], &[114, 4], b"/out"].concat();
         let text = [
             vec![0; 8],
             entry(file, &name(50, b"/work/d")),
             entry(file, &name(50, b"x")),
             entry(file, &callers),
             entry(socket, &name(90, b"/var/run/socket\0x")),
+            entry(socket, &name(90, b"\0abstract")),
+            entry(socket, &relative),
+            entry(&[106], &within(42, &within(58, &name(34, b"watched")))),
+            entry(&[114], &within(50, &within(58, &within(18, &name(34, b"/inode"))))),
+            entry(&[114], &within(50, &within(66, &name(18, b"/mount")))),
         ];
         let text = text.concat();
-        let expected: [(&[u8], _); 2] =
-            [(b"/work/d", ResolveFlags::NO_SYMLINKS), (b"/var/run/socket", ResolveFlags::NO_MAGICLINKS)];
-        assert_eq!(paths(&text).unwrap(), expected);
+        let expected = ["/work/d", "/var/run/socket", "/out/d/s", "/watched", "/inode", "/mount"];
+        assert_eq!(paths(&text).unwrap(), expected.map(PathBuf::from));
         for cut in 0..text.len() {
             paths(&text[..cut]);
         }

@@ -10,11 +10,12 @@ use super::dump::{self, DumpOptions, Programs};
 use super::gate::Gate;
 use super::gpu::Cuda;
 use super::image::{Image, Place};
+use super::links::NoLinks;
 use super::manifest::{Kind, Manifest};
 use super::processes::{Process, Status, threads};
 use super::reach::{self, Reach};
 use super::{aside, criu_log, filters, memory_fs, requeue};
-use crate::container::{self, Checkpoint, Choice, CreateOptions, FixedIds, Held, Limits, Signalled};
+use crate::container::{self, Checkpoint, Choice, CreateOptions, FixedIds, Held, Limits, Moment, Signalled};
 use crate::store::Store;
 use rt_config::Lookup;
 use rt_spec::Spec;
@@ -177,18 +178,24 @@ impl Checkpoint for Restore {
         memory_fs::restore(&source.manifest.memory, &memory_fs::of_config(config), &source.image)?;
         let log_in = source.work.as_ref().unwrap_or(&source.image.dir);
         reach::check_paths(&source.image)?;
-        if source.manifest.is_of_first() {
-            reach::check_queues(&source.image)?;
-        }
+        source.manifest.open.check()?;
+        reach::check_queues(&source.image)?;
         criu_log::make(log_in, "restore.log")?;
-        let restored = source.run_criu(self.tcp_close, runtime, held);
+        let no_links = NoLinks::begin()?;
+        let mut held = |what: Held| {
+            if what.at == Moment::Made {
+                no_links.end()?;
+            }
+            held(what)
+        };
+        let restored = source.run_criu(self.tcp_close, runtime, &mut held);
         restored.map_err(|e| criu_log::explain_in(e, log_in, "restore.log"))?;
         Ok(source.manifest.program)
     }
 
     fn check(&self, most: &Limits, others: &[i32]) -> Result<()> {
         let Some(source) = &self.source else { bail!("there is no image") };
-        check(source.manifest.program, most, others)
+        check(&source.manifest, most, others)
     }
 
     fn goes_on(&self, store: &Store, id: &str) -> Result<()> {
@@ -263,17 +270,16 @@ impl Source {
         held: &mut dyn FnMut(Held) -> Result<()>,
     ) -> Result<()> {
         let streams = self.streams()?;
-        let args = self.arguments(tcp_close, &streams)?;
+        let mut args = self.arguments(tcp_close, &streams)?;
         let gate = Gate::new(&self.exe)?;
+        args.extend(gate.arguments());
         let mut keep: Vec<&OwnedFd> = std::iter::once(&self.image.dir).chain(&self.work).collect();
         keep.extend(streams.iter().map(|(stream, _)| stream));
         keep.extend(gate.descriptors());
         let try_criu = || {
             rustix::process::umask(Mode::RWXG | Mode::RWXO);
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-            let (more, script) = gate.arguments()?;
-            let keep: Vec<&OwnedFd> = keep.iter().copied().chain([&script]).collect();
-            Ok(self.criu.exec(&[args, more].concat(), &keep))
+            Ok(self.criu.exec(&args, &keep))
         };
         let become_criu = || match try_criu() {
             Ok(error) | Err(error) => aside::report(&error),
@@ -364,18 +370,18 @@ pub(super) fn open_null() -> Result<OwnedFd> {
 
 /// Compares every thread with the config, and what each process has open with the container: criu has set its limits by an image that
 /// its owner may have changed, and followed links that the program may have made.
-fn check(program: i32, most: &Limits, others: &[i32]) -> Result<()> {
+fn check(manifest: &Manifest, most: &Limits, others: &[i32]) -> Result<()> {
     // What is mounted there is the kernel's.
     fd::open_proc()?;
     let own = rustix::process::getpid().as_raw_nonzero().get();
-    let (mut seen, mut reach) = (false, Reach::of_container()?);
+    let (mut seen, mut reach) = (false, Reach::of_container(&manifest.open)?);
     for entry in look::entries("/proc")? {
         let number = entry.file_name().and_then(|name| name.to_str()?.parse::<i32>().ok());
         let Some(pid) = number else { continue };
         if pid == own || others.contains(&pid) {
             continue;
         }
-        seen |= pid == program;
+        seen |= pid == manifest.program;
         for thread in threads(pid)? {
             let path = format!("/proc/{pid}/task/{thread}/status");
             let status = Status(fd::read_file(Path::new(&path)).context(|| format!("read {path}"))?);
@@ -387,9 +393,9 @@ fn check(program: i32, most: &Limits, others: &[i32]) -> Result<()> {
         }
     }
     if !seen {
-        bail!("criu has restored no process {program}, which the image calls its program");
+        bail!("criu has restored no process {}, which the image calls its program", manifest.program);
     }
-    Ok(())
+    manifest.pinned.restore()
 }
 
 fn check_thread(status: &Status, most: &Limits) -> Result<()> {

@@ -285,6 +285,7 @@ mod tests {
             device: device.into(),
             root: root.into(),
             point: point.into(),
+            follows_links: true,
             fstype: b"ext4".to_vec(),
             user: None,
         };

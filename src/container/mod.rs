@@ -47,7 +47,7 @@ pub(crate) use lifecycle::{
 pub(crate) use not_executable::loader_of;
 pub(crate) use pid1::main as init_main;
 pub(crate) use plan::criu_filter;
-pub(crate) use protect::{executable, protect_binary, sealed};
+pub(crate) use protect::{copy_executable, executable, protect_binary, sealed};
 pub(crate) use ranks::run_rank;
 pub(crate) use refused::remedy as namespaces_remedy;
 pub(crate) use saving::{keep_layer, show_as_bundle};
@@ -466,9 +466,19 @@ pub(crate) enum Signalled {
     Ended(u8),
 }
 
+/// How far restored processes are that cannot run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// The program is there, and with it the PID namespace whose first process it is. It has opened nothing, and is alone.
+    Namespaces,
+    /// All have been made.
+    Made,
+}
+
 /// Restored processes that cannot run, by their numbers in the PID namespace of who has had them made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Held {
+    pub at: Moment,
     /// The program.
     pub program: i32,
     /// The processes that hold them.

@@ -75,17 +75,26 @@ fn is_sealed(file: &OwnedFd) -> bool {
 }
 
 fn sealed_copy(exe: &OwnedFd) -> Result<OwnedFd> {
-    sealed_own(|copy| {
-        let mut left = fd::stat(exe)?.st_size as usize;
-        while left > 0 {
-            let n = fs::sendfile(copy, exe, None, left)?;
-            if n == 0 {
-                rt_sys::bail!("it has become shorter");
-            }
-            left -= n;
+    sealed_own(|file| copy(exe, file))
+}
+
+/// Writes all of `exe` to `file`.
+fn copy(exe: &OwnedFd, file: &OwnedFd) -> Result<()> {
+    let mut left = fd::stat(exe)?.st_size as usize;
+    while left > 0 {
+        let n = fs::sendfile(file, exe, None, left)?;
+        if n == 0 {
+            rt_sys::bail!("it has become shorter");
         }
-        Ok(())
-    })
+        left -= n;
+    }
+    Ok(())
+}
+
+/// Writes this executable, which [`executable`] has opened, to `file`.
+pub(crate) fn copy_executable(exe: &OwnedFd, file: &OwnedFd) -> Result<()> {
+    let exe = fs::open(fd::link(exe), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    copy(&exe.context(|| "read the runtime's binary")?, file)
 }
 
 /// A file in memory with the name of this executable, beside which the copy looks for `rt-pull` and the hooks. `fill` has filled it,

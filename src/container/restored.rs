@@ -1,8 +1,9 @@
 //! A restored program that is the first process of its PID namespace, as those of podman and containerd are.
 //!
 //! Such a process can be made only together with its namespace, so criu makes both. The init that has made the container's
-//! mounts (the maker) stays outside of the namespace, and ends when the program goes on. Until then /proc is that of the
-//! maker's namespace, which criu needs; the container's own comes when there is a process to mount it for.
+//! mounts (the maker) stays outside of the namespace, and ends when the program goes on. Until there is a process to mount the
+//! container's own /proc for, it is that of the maker's namespace, which criu needs. What the restored processes open by the
+//! program's paths they open behind that.
 //!
 //! The kernel does not end the processes of a namespace with whoever has had them made. So maker and runtime look at each
 //! other: the one that is left ends what was restored, whose orphans both take (PR_SET_CHILD_SUBREAPER).
@@ -10,7 +11,7 @@
 use super::init::Init;
 use super::plan::{MountKind, MountPlan, Plan};
 use super::sync::{FromInit, Link};
-use super::{Checkpoint, Held, Limits, mounts};
+use super::{Checkpoint, Held, Moment, mounts};
 use rt_sys::error::{Context, Result};
 use rt_sys::mount::{self, Follow, Recursive};
 use rt_sys::ns::{self, Namespace, Namespaces};
@@ -93,13 +94,19 @@ impl Init<'_> {
 
     fn make_first(&self, checkpoint: &dyn Checkpoint, config: &rt_spec::Spec) -> Result<()> {
         let most = self.plan.process.limits()?;
-        let mut held = None;
-        checkpoint.restore(config, &most, self.runtime, &mut |Held { program, .. }| {
-            let first = held.insert(open(program)?);
-            // Where criu ends before the program has, its end lets that go.
-            self.look_at(first, checkpoint, &most).inspect_err(|_| first.kill())
+        let mut known = None;
+        checkpoint.restore(config, &most, self.runtime, &mut |held: Held| match (held.at, &known) {
+            (Moment::Namespaces, None) => {
+                let first = known.insert(open(held.program)?);
+                self.show_own_proc(first).inspect_err(|_| first.kill())
+            }
+            (Moment::Made, Some(first)) => {
+                // Where criu ends before the program has, its end lets that go.
+                beside(|| checkpoint.check(&most, &[])).inspect_err(|_| first.kill())
+            }
+            _ => bail!("criu has made another process than a first one"),
         })?;
-        let Some(first) = held else { bail!("criu has not shown what it has made") };
+        let Some(first) = known else { bail!("criu has not shown what it has made") };
         if self.only_child()?.pid != first.pid {
             bail!("criu has left another process than it has shown");
         }
@@ -121,14 +128,11 @@ impl Init<'_> {
         Ok(())
     }
 
-    /// Gives the container the procfs of the PID namespace whose first process is `first`, and compares what is in it with the config.
-    fn look_at(&self, first: &Child, checkpoint: &dyn Checkpoint, most: &Limits) -> Result<()> {
+    /// Gives the container the procfs of the PID namespace whose first process is `first`.
+    fn show_own_proc(&self, first: &Child) -> Result<()> {
         // For the children of this process.
         ns::join(&first.pidfd, Namespace::Pid).context(|| "join the PID namespace that criu has made")?;
-        beside(|| {
-            self.plan.mount_proc()?;
-            checkpoint.check(most, &[])
-        })
+        beside(|| self.plan.mount_proc())
     }
 
     /// Waits until the runtime has said something. This process has a copy of its end of the link, so that it does not see that end
@@ -172,7 +176,7 @@ impl Plan {
         let tree = mounts::new_proc(mount)?;
         // What hooks have mounted there, such as the one for GPUs, comes along.
         let below = take_below_proc()?;
-        // It is another PID namespace's, and criu has it until its end. A restored process that has a file of it has one of no mount.
+        // It is another PID namespace's, and criu has it until its end.
         rustix::mount::unmount(PROC, UnmountFlags::DETACH).context(|| "unmount /proc")?;
         mount::attach_to(&tree, Path::new(PROC)).context(|| "mount /proc")?;
         for (point, tree) in &below {

@@ -356,6 +356,8 @@ pub struct Mounted {
     pub root: PathBuf,
     /// Where.
     pub point: PathBuf,
+    /// Links in it are followed.
+    pub follows_links: bool,
     /// Of what type.
     pub fstype: Vec<u8>,
     /// Who has mounted it, where it is FUSE and says so (fuse(4), `user_id`).
@@ -471,9 +473,10 @@ fn parse_mounted(line: &[u8]) -> Option<Mounted> {
     let device = fields.nth(1)?.to_owned();
     let mut path = || Some(PathBuf::from(OsString::from_vec(unescape(fields.next()?))));
     let (root, point) = (path()?, path()?);
+    let follows_links = !fields.next()?.split(|byte| *byte == b',').any(|option| option == b"nosymfollow");
     let fstype = fields.skip_while(|field| *field != b"-").nth(1)?.to_owned();
     let user = if fstype.starts_with(b"fuse") { user_id(line) } else { None };
-    Some(Mounted { id, device, root, point, fstype, user })
+    Some(Mounted { id, device, root, point, follows_links, fstype, user })
 }
 
 /// The option `user_id` of a line of proc_pid_mountinfo(5).
@@ -524,7 +527,10 @@ mod tests {
         let line = b"3 1 8:1 /b/root\\040fs /b/at\\040here rw,nosuid shared:1 - ext4 /dev/sda rw";
         let (root, point) = ("/b/root fs".into(), "/b/at here".into());
         let (device, fstype) = (b"8:1".into(), b"ext4".into());
-        assert_eq!(parse_mounted(line), Some(Mounted { id: 3, device, root, point, fstype, user: None }));
+        assert_eq!(
+            parse_mounted(line),
+            Some(Mounted { id: 3, device, root, point, follows_links: true, fstype, user: None })
+        );
         assert_eq!(parse_mounted(b"garbage"), None);
         let user = |line: &[u8]| parse_mounted(line).unwrap().user;
         assert_eq!(user(b"4 1 0:50 / /m rw - fuse.sshfs a:b rw,user_id=7,group_id=8"), Some(7));

@@ -212,6 +212,26 @@ pub fn exit_now(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
+/// True where `thread` has the descriptors and the directories of process `pid`, as threads have unless they ask for others
+/// (unshare(2)), and where it has ended. See kcmp(2).
+///
+/// # Errors
+/// The caller may not look at the process, or the kernel cannot compare (CONFIG_KCMP).
+pub fn shares_files(pid: i32, thread: i32) -> Result<bool> {
+    /// KCMP_FILES and KCMP_FS (linux/kcmp.h).
+    const KINDS: [i32; 2] = [2, 3];
+    for kind in KINDS {
+        // SAFETY: no pointer is passed.
+        match check(unsafe { libc::syscall(libc::SYS_kcmp, pid, thread, kind, 0, 0) }) {
+            Ok(0) => {}
+            Err(e) if e.is(libc::ESRCH) => {}
+            Ok(_) => return Ok(false),
+            Err(e) => return Err(e).context(|| format!("compare thread {thread} with process {pid}")),
+        }
+    }
+    Ok(true)
+}
+
 /// Waits for the process behind `pid` and returns how it ended.
 pub fn wait(pid: Pid) -> Result<WaitStatus> {
     loop {

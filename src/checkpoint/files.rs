@@ -1,0 +1,144 @@
+//! Whose files a program has open, has in its memory, or executes.
+//!
+//! criu opens them by their paths, and with all capabilities of the container's user namespace: it could give a program what somebody
+//! has put in the place of a file, which the program itself may not open, or wait for ever for the other end of a pipe. So what is
+//! there has to be of the same kind, and of the same owner.
+
+use super::processes::Process;
+use rt_sys::error::{Context, Result};
+use rt_sys::{bail, err, fd};
+use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// What procfs writes behind the path of a removed file.
+const REMOVED: &str = " (deleted)";
+
+/// What is known of a file: its owner and group as the container's user namespace shows them, and its kind (S_IFMT, inode(7)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Note(u32, u32, u32);
+
+impl Note {
+    fn of(stat: &Stat) -> Note {
+        let kind = stat.st_mode & libc::S_IFMT;
+        match FileType::from_raw_mode(stat.st_mode) {
+            // A terminal gets other owners.
+            FileType::CharacterDevice => Note(0, 0, kind),
+            _ => Note(stat.st_uid, stat.st_gid, kind),
+        }
+    }
+
+    /// Compares what was noted of `path` with what is there now.
+    fn compare(self, now: Note, path: &Path) -> Result<()> {
+        let what = match () {
+            () if self.2 != now.2 => "something of another kind",
+            () if self != now => "a file of another owner",
+            () => return Ok(()),
+        };
+        Err(err!("{}: {what} has taken the place of what the program had there", path.display())
+            .hint("the program itself could not open it, or would wait for it"))
+    }
+}
+
+/// Notes of all files by their paths in the container.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Files(BTreeMap<String, Note>);
+
+impl Files {
+    /// Notes what is at `path`, which the link `link` of procfs leads to. Of what is gone by now there is nothing to note.
+    pub(super) fn note(&mut self, path: &Path, link: &Path) -> Result<()> {
+        let Some(name) = name(path).filter(|name| !self.0.contains_key(name)) else { return Ok(()) };
+        let stat = match fs::stat(link) {
+            Err(Errno::NOENT | Errno::SRCH) => return Ok(()),
+            stat => stat.context(|| format!("look at {}", path.display()))?,
+        };
+        if is_kernels(link)? {
+            return Ok(());
+        }
+        self.0.insert(name, Note::of(&stat));
+        Ok(())
+    }
+
+    /// Notes the working directory and the program of `process`.
+    pub(super) fn note_links(&mut self, process: &Process) -> Result<()> {
+        for link in ["cwd", "exe"].map(|name| process.dir().join(name)) {
+            let path = std::fs::read_link(&link).context(|| format!("read {}", link.display()))?;
+            self.note(&path, &link)?;
+        }
+        Ok(())
+    }
+
+    /// Compares them with what is there, for a process whose root is the container's. What is missing criu misses, too.
+    ///
+    /// # Errors
+    /// Something of another kind or owner is in the place of a file.
+    pub(super) fn check(&self) -> Result<()> {
+        for (name, note) in &self.0 {
+            let path = Path::new(name);
+            let flags = OFlags::PATH | OFlags::CLOEXEC;
+            match fs::openat2(fs::CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+                Ok(found) => note.compare(Note::of(&fd::stat(&found)?), path)?,
+                // A link is found by whoever looks at paths.
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+                Err(e) => return Err(e).context(|| format!("look at {}", path.display())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares what a restored process has of `path`, which the link `link` of procfs leads to.
+    ///
+    /// # Errors
+    /// It is another file than the program had, as far as its notes say that.
+    pub(super) fn compare(&self, path: &Path, link: &Path) -> Result<()> {
+        let Some(name) = name(path) else { return Ok(()) };
+        let stat = fs::stat(link).context(|| format!("look at {}", path.display()))?;
+        // It takes the place of the caller's streams.
+        let is_null = stat.st_mode & libc::S_IFMT == libc::S_IFCHR && stat.st_rdev == fs::makedev(1, 3);
+        if is_null || is_kernels(link)? {
+            return Ok(());
+        }
+        match self.0.get(&name) {
+            Some(note) => note.compare(Note::of(&stat), path),
+            None => bail!("it has {}, which the program had not", path.display()),
+        }
+    }
+}
+
+/// How `path` is noted; none where criu opens nothing by that, as it makes removed files itself, with their owners, and for the
+/// container's root, which nobody replaces, and which a layer can give another owner.
+fn name(path: &Path) -> Option<String> {
+    let name = path.to_string_lossy();
+    let is_file =
+        path.is_absolute() && name != "/" && !name.ends_with(REMOVED) && !name.starts_with("/memfd:");
+    is_file.then(|| name.into_owned())
+}
+
+/// True for a file of procfs, whose owner changes with the process.
+fn is_kernels(link: &Path) -> Result<bool> {
+    /// PROC_SUPER_MAGIC (linux/magic.h).
+    const PROC: u64 = 0x9fa0;
+    let on = fs::statfs(link).context(|| format!("look at {}", link.display()))?;
+    Ok(on.f_type as u64 == PROC)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_there_has_the_kind_and_the_owner_of_before() {
+        let note = Note(1000, 1000, libc::S_IFREG);
+        let compare = |now| note.compare(now, Path::new("/x")).map_err(|e| e.to_string());
+        assert_eq!(compare(note), Ok(()));
+        assert!(compare(Note(1000, 1000, libc::S_IFIFO)).unwrap_err().contains("another kind"));
+        assert!(compare(Note(0, 1000, libc::S_IFREG)).unwrap_err().contains("another owner"));
+        assert!(compare(Note(1000, 0, libc::S_IFREG)).unwrap_err().contains("another owner"));
+        let names =
+            ["/a", "/", "/a (deleted)", "/memfd:a", "pipe:[7]"].map(|path| name(Path::new(path)).is_some());
+        assert_eq!(names, [true, false, false, false, false]);
+    }
+}
