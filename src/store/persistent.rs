@@ -163,17 +163,32 @@ pub(crate) fn layer_directory(tmpfs: &Path, id: &str) -> Result<PathBuf> {
     Ok(own_directory(tmpfs, "rt-layers")?.join(id))
 }
 
-/// The caller's directory for layers below `tmpfs`, whose name is `kind` and the caller's id.
+/// The caller's directory for layers below `tmpfs`, whose name is `kind` and the caller's id. Where somebody else has made
+/// something of that name, which everybody can in /tmp, it is one of the next names, the first that the caller has: all tasks of
+/// a step come to the same.
 pub(super) fn own_directory(tmpfs: &Path, kind: &str) -> Result<PathBuf> {
+    const NAMES: u32 = 100;
     let me = rustix::process::geteuid().as_raw();
-    let own = tmpfs.join(format!("{kind}-{me}"));
-    let context = || format!("the directory for layers {}", own.display());
-    match fs::mkdir(&own, Mode::RWXU) {
+    let first = tmpfs.join(format!("{kind}-{me}"));
+    let taken = match make_own(&first) {
+        Err(e) if !e.is(libc::ENOENT) => e,
+        made => return made.map(|()| first),
+    };
+    let others = || (1..NAMES).map(|n| tmpfs.join(format!("{kind}-{me}.{n}")));
+    let known = others().find(|own| open_layers(own, OFlags::PATH).is_ok());
+    known.or_else(|| others().find(|own| make_own(own).is_ok())).ok_or(taken)
+}
+
+/// Makes a directory for the caller's layers where nothing is.
+///
+/// # Errors
+/// What is there is somebody else's.
+fn make_own(own: &Path) -> Result<()> {
+    match fs::mkdir(own, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => {}
-        Err(e) => return Err(e).context(context),
+        Err(e) => return Err(e).context(|| format!("the directory for layers {}", own.display())),
     }
-    open_layers(&own, OFlags::PATH)?;
-    Ok(own)
+    open_layers(own, OFlags::PATH).map(drop)
 }
 
 /// Opens that directory to read it.
@@ -185,8 +200,7 @@ pub(super) fn open_own(own: &Path) -> Result<OwnedFd> {
 /// can have it.
 fn open_layers(own: &Path, how: OFlags) -> Result<OwnedFd> {
     let me = rustix::process::geteuid().as_raw();
-    let remedy =
-        "TmpFS in slurm.conf, or RT_CONTAINER_TMPFS, names another directory; without Slurm, TMPDIR does";
+    let remedy = "TmpFS in slurm.conf, or with oci.conf RT_CONTAINER_TMPFS, names another directory; without Slurm, TMPDIR does";
     let context = || format!("the directory for layers {}", own.display());
     let dir = match fd::open_beside_others(own, how) {
         Err(Errno::XDEV) => {
@@ -258,9 +272,16 @@ mod tests {
         remove_layer(&layer).unwrap();
         assert!(!layer.exists() && base.join("outside").exists());
         remove_layer(&layer).unwrap();
-        // What somebody else could have made.
-        std::fs::set_permissions(layer.parent().unwrap(), PermissionsExt::from_mode(0o777)).unwrap();
-        assert!(layer_directory(&base, "x").unwrap_err().to_string().contains("nobody else"));
+        // What somebody else could have made, by which nobody is held up, in whatever order it comes.
+        let (own, open) = (layer.parent().unwrap(), |mode| PermissionsExt::from_mode(mode));
+        std::fs::set_permissions(own, open(0o777)).unwrap();
+        let name = |n| PathBuf::from(format!("{}.{n}", own.display()));
+        std::fs::write(name(1), "").unwrap();
+        assert_eq!(layer_directory(&base, "x").unwrap(), name(2).join("x"));
+        std::fs::remove_file(name(1)).unwrap();
+        assert_eq!(layer_directory(&base, "x").unwrap(), name(2).join("x"));
+        std::fs::set_permissions(own, open(0o700)).unwrap();
+        assert_eq!(layer_directory(&base, "x").unwrap(), layer);
         std::fs::remove_dir_all(&base).unwrap();
     }
 }

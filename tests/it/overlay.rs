@@ -266,13 +266,14 @@ fn a_layer_on_disk_is_gone_too(ctx: &Ctx) {
     let run = |flag: &str| ctx.rt(["run", flag]).arg(&bundle.dir);
     run("--writable=here").fails(&["--writable", "here", "memory or disk"]);
     ctx.rt(["run", "-d", "--writable=disk"]).arg(&bundle.dir).fails(&["--detach", "--overlay DIR"]);
-    // Somebody has taken the place.
+    // Somebody has taken the place, which holds nobody up.
     if ctx.caller == Caller::User && Caller::tests_are_root() {
         let place = ctx.mkdir("taken");
         let theirs = place.join(format!("rt-writable-{}", crate::step_container::sys_uid(ctx)));
         fs::create_dir(&theirs).unwrap();
         fs::set_permissions(&theirs, fs::Permissions::from_mode(0o777)).unwrap();
-        run("--writable=disk").env("TMPDIR", &place).fails(&["rt-writable-", "nobody else"]);
+        run("--writable=disk").env("TMPDIR", &place).ok();
+        assert!(theirs.with_extension("1").exists());
         // Where others rename, a directory of the caller's has been given the name.
         fs::set_permissions(&theirs, fs::Permissions::from_mode(0o700)).unwrap();
         let precious = theirs.join("results");
