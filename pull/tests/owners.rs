@@ -82,6 +82,15 @@ fn a_base_that_a_build_pulls() {
     let server = Uploads::start(Fault::None);
     let name = base(&place, &server);
     is_owned_as_the_base(&place, &name);
+    // Others than rt take modes from the records.
+    let bundles = std::fs::read_dir(place.join("images/bundles")).unwrap().flatten();
+    let files: Vec<_> = bundles.map(|bundle| bundle.path().join("rootfs/a")).filter(|a| a.exists()).collect();
+    assert!(!files.is_empty());
+    for file in files {
+        let mut value = [0; 64];
+        let length = rustix::fs::getxattr(&file, "user.containers.override_stat", &mut value).unwrap();
+        assert_eq!(std::str::from_utf8(&value[..length]), Ok("33:34:444"), "{file:?}");
+    }
 }
 
 /// What a pull leaves out is in the headers of the layers, which are in the cache.

@@ -55,11 +55,16 @@ pub fn replace(file: BorrowedFd, owner: Owner) -> Result<()> {
 /// Records that an open file or directory, which has no record, belongs to `owner`; with `device`, that the empty file stands for
 /// that device. False where its file system keeps no attributes of users.
 pub fn record_if_kept(file: BorrowedFd, owner: Owner, device: Option<Device>) -> Result<bool> {
+    record_of_mode(file, owner, disk::mode(file)?, device)
+}
+
+/// As [`record_if_kept`], of what gets the permissions `mode` later. `rt` takes the owner alone from a record; fuse-overlayfs and podman
+/// take the mode, too.
+pub fn record_of_mode(file: BorrowedFd, owner: Owner, mode: u32, device: Option<Device>) -> Result<bool> {
     if owner == Owner::ROOT && device.is_none() {
         return Ok(true);
     }
-    let mode = disk::mode(file)? & 0o7777;
-    let record = OwnerRecord { uid: owner.uid, gid: owner.gid, mode, device };
+    let record = OwnerRecord { uid: owner.uid, gid: owner.gid, mode: mode & 0o7777, device };
     disk::set_xattr(file, OWNER_RECORD.as_bytes(), record.to_string().as_bytes())
 }
 

@@ -49,14 +49,14 @@ impl DirectoryTarget<'_> {
         }
     }
 
-    fn attributes(&self, file: &File, xattrs: &[(Vec<u8>, Vec<u8>)], owner: Owner) -> Result<()> {
+    fn attributes(&self, file: &File, xattrs: &[(Vec<u8>, Vec<u8>)], owner: Owner, mode: u32) -> Result<()> {
         for (name, value) in xattrs {
             if !set_attribute(file, name, value, self.shared)? {
                 add(&self.counts.xattrs, 1);
             }
         }
         if self.owners {
-            owner::record_if_kept(file.as_fd(), owner, None)?;
+            owner::record_of_mode(file.as_fd(), owner, mode, None)?;
         }
         Ok(())
     }
@@ -69,7 +69,7 @@ impl DirectoryTarget<'_> {
 
     /// Gives a new file what there is of it beside its content.
     pub(super) fn finish(&self, file: &File, entry: &Header) -> Result<()> {
-        self.attributes(file, &entry.xattrs, Owner::of_header(entry.uid, entry.gid))?;
+        self.attributes(file, &entry.xattrs, Owner::of_header(entry.uid, entry.gid), entry.mode)?;
         if self.is_late(entry) {
             disk::set_mode(file.as_fd(), self.file_mode(entry.mode))?;
         }
@@ -109,7 +109,7 @@ impl DirectoryTarget<'_> {
         let (major, minor) = entry.device;
         let device = Device { block: entry.kind == EntryKind::Block, major, minor };
         let owner = Owner::of_header(entry.uid, entry.gid);
-        if !owner::record_if_kept(file.as_fd(), owner, Some(device))? {
+        if !owner::record_of_mode(file.as_fd(), owner, entry.mode, Some(device))? {
             add(&self.counts.devices, 1);
             return disk::unlink(dir.as_fd(), name);
         }
@@ -178,7 +178,7 @@ impl Target for DirectoryTarget<'_> {
             None => disk::reopen_self(self.root.as_fd())?,
             Some((parent, name)) => disk::reopen_dir(parent.as_fd(), name)?,
         };
-        self.attributes(&dir, &metadata.xattrs, Owner::of_header(metadata.uid, metadata.gid))?;
+        self.attributes(&dir, &metadata.xattrs, Owner::of_header(metadata.uid, metadata.gid), metadata.mode)?;
         disk::set_mode(dir.as_fd(), self.dir_mode(metadata.mode))?;
         disk::set_times(dir.as_fd(), metadata.mtime)
     }
