@@ -218,6 +218,7 @@ for shape in init first; do
 done
 check init/other 1 "is none of the program's .rt exec has started it" refused init other
 check init/named-socket 1 "/out/link/socket: its name leads through a link.*bind its socket by a path without links" refused init named-socket
+check init/first-thread-ended 1 "has threads, but its first one has ended" refused init first-thread-ended
 check init/thread-apart 1 "has a thread with descriptors or directories of its own" refused init thread-apart
 check init/semaphore 1 "has a System V object ./proc/sysvipc/sem." refused init semaphore
 check init/queue 1 "a POSIX message queue" refused init queue

@@ -545,6 +545,20 @@ static void thread_apart(void)
 	stay();
 }
 
+static void *stays(void *unused)
+{
+	stay();
+	exit(0);
+	return unused;
+}
+
+static void first_thread_ended(void)
+{
+	pthread_t thread;
+	MUST(pthread_create(&thread, NULL, stays, NULL) == 0);
+	pthread_exit(NULL);
+}
+
 // A timer continues this process, whoever has stopped it: then what is read-only in the container has to be that already.
 static void continued(void)
 {
@@ -593,7 +607,7 @@ static const struct {
 	{ "removed-mapping", removed_mapping }, { "system-v", system_v }, { "semaphore", semaphore }, { "queue", queue }, { "uring", uring },
 	{ "outside", outside }, { "other", stay }, { "stopped", stopped }, { "large", large }, { "proc-cwd", proc_cwd }, { "proc-file", proc_file },
 	{ "proc-passed", proc_passed }, { "directory", directory }, { "directory-watched", directory_watched }, { "replaced", replaced },
-	{ "thread-apart", thread_apart }, { "pinned", pinned },
+	{ "thread-apart", thread_apart }, { "first-thread-ended", first_thread_ended }, { "pinned", pinned },
 	{ "directory-of-socket", directory_of_socket }, { "continued", continued },
 };
 

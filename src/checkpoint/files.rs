@@ -16,7 +16,8 @@ use std::path::Path;
 /// What procfs writes behind the path of a removed file.
 const REMOVED: &str = " (deleted)";
 
-/// What is known of a file: its owner and group as the container's user namespace shows them, and its kind (S_IFMT, inode(7)).
+/// What is known of a file: its owner and group as the container's user namespace shows them, and its kind with, of a regular file,
+/// its permissions (st_mode, inode(7)). criu compares those of all files or of none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Note(u32, u32, u32);
 
@@ -24,6 +25,7 @@ impl Note {
     fn of(stat: &Stat) -> Note {
         let kind = stat.st_mode & libc::S_IFMT;
         match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Note(stat.st_uid, stat.st_gid, stat.st_mode),
             // A terminal gets other owners.
             FileType::CharacterDevice => Note(0, 0, kind),
             _ => Note(stat.st_uid, stat.st_gid, kind),
@@ -33,8 +35,9 @@ impl Note {
     /// Compares what was noted of `path` with what is there now.
     fn compare(self, now: Note, path: &Path) -> Result<()> {
         let what = match () {
-            () if self.2 != now.2 => "something of another kind",
-            () if self != now => "a file of another owner",
+            () if (self.2 ^ now.2) & libc::S_IFMT != 0 => "something of another kind",
+            () if (self.0, self.1) != (now.0, now.1) => "a file of another owner",
+            () if self != now => "a file with other permissions",
             () => return Ok(()),
         };
         Err(err!("{}: {what} has taken the place of what the program had there", path.display())
@@ -137,6 +140,7 @@ mod tests {
         assert!(compare(Note(1000, 1000, libc::S_IFIFO)).unwrap_err().contains("another kind"));
         assert!(compare(Note(0, 1000, libc::S_IFREG)).unwrap_err().contains("another owner"));
         assert!(compare(Note(1000, 0, libc::S_IFREG)).unwrap_err().contains("another owner"));
+        assert!(compare(Note(1000, 1000, libc::S_IFREG | 0o4)).unwrap_err().contains("other permissions"));
         let names =
             ["/a", "/", "/a (deleted)", "/memfd:a", "pipe:[7]"].map(|path| name(Path::new(path)).is_some());
         assert_eq!(names, [true, false, false, false, false]);

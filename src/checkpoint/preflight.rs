@@ -132,12 +132,12 @@ impl Descriptor<'_> {
 /// The first thing that cannot be kept. `filters` is how many seccomp filters each thread has of `rt`.
 pub(super) fn check(tree: &Tree, network: Network, filters: usize) -> Result<Found> {
     let mut found = Found::default();
-    let mounts = mount::table_in(&tree.program().dir())?;
     let mut descriptors = Vec::new();
     for process in &tree.processes {
         check_process(process, filters)?;
         descriptors.extend(descriptors_of(process)?);
     }
+    let mounts = mount::table_in(&tree.program().dir())?;
     let memory_files = check_maps(tree, &mounts, &mut found.files)?;
     for process in &tree.processes {
         found.files.note_links(process).or_else(|e| match may_have_ended(&e) && has_ended(process)? {
@@ -181,7 +181,11 @@ fn check_process(process: &Process, filters: usize) -> Result<()> {
     if process.tracer != 0 {
         return refused("is being traced", "end the debugger first");
     }
-    for thread in processes::threads(process.pid)? {
+    let threads = processes::threads(process.pid)?;
+    if process.has_ended() && threads.len() > 1 {
+        return refused("has threads, but its first one has ended", "criu keeps no such process");
+    }
+    for thread in threads {
         if !process::shares_files(process.pid, thread)? {
             return refused(
                 "has a thread with descriptors or directories of its own",
