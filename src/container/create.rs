@@ -24,6 +24,7 @@ use rt_sys::error::{Context, Error, Result};
 use rt_sys::ns::{self, MountNamespaceId, Namespace, Namespaces, Setgroups};
 use rt_sys::process::{self, Child, Memory};
 use rt_sys::{bail, err, fd, signal, tty};
+use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{AsFd, OwnedFd};
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
@@ -538,7 +539,7 @@ impl<'a> Launch<'a> {
         loop {
             let message = match early.next() {
                 Some(message) => Some(message),
-                None => link.hear()?,
+                None => self.hear(link)?,
             };
             match message {
                 Some(FromInit::WantMaps) => {
@@ -586,6 +587,20 @@ impl<'a> Launch<'a> {
             hooks::run_poststart(&self.plan.hooks, &record)?;
         }
         Ok((record, supervisor))
+    }
+
+    /// The next message from init. criu can take minutes, or wait for what somebody has put in the place of a file: who asks this
+    /// process to end has it end then.
+    fn hear(&self, link: &Link) -> Result<Option<FromInit>> {
+        if self.request.restored().is_some() {
+            let signals = signal::waiting(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT])?;
+            let mut fds = [PollFd::new(link, PollFlags::IN), PollFd::new(&signals, PollFlags::IN)];
+            process::poll(&mut fds, None)?;
+            if fds[0].revents().is_empty() {
+                bail!("a signal has ended it before the program was restored");
+            }
+        }
+        link.hear()
     }
 
     /// Waits until `maker` has left the restored program `pid` to this process, or to who takes its orphans.

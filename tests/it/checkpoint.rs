@@ -13,7 +13,7 @@ use std::process::Command;
 
 tests! {
     BOTH {
-        without_criu, what_one_id_cannot_have, states_that_have_no_image, images_that_are_none, images_of_others,
+        without_criu, what_one_id_cannot_have, states_that_have_no_image, images_that_are_none, images_of_others, a_restore_can_be_ended,
         images_of_other_machines, run_says_it_at_the_start, an_image_replaces_images_alone, places_of_others,
         loaders_of_others, images_that_are_damaged, streams_keep_their_permissions, gpus_are_given_back, gpus_without_cuda_checkpoint, gpus_that_cannot_be_kept,
         gpus_of_a_killed_checkpoint, gpus_that_are_not_here, forks_that_fail,
@@ -189,6 +189,21 @@ fn streams_keep_their_permissions(ctx: &Ctx) {
         let failed = restore.before([Step::Dup(stdin.as_raw_fd(), 0)]).fails(&["criu failed"]);
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, own, "{was:o}: {failed:?}");
         fs::remove_file(&file).unwrap();
+    }
+}
+
+/// criu can wait for what never comes, and take minutes.
+fn a_restore_can_be_ended(ctx: &Ctx) {
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        let image = image(ctx, "image", |_| {});
+        ctx.file("image/wait", "");
+        let job = restore(ctx, &image).env("RT_CRIU", some_criu(ctx)).spawn();
+        crate::fixture::eventually("criu waits", || image.join("waits").exists().then_some(()));
+        crate::sys::kill(job.pid(), signal).unwrap();
+        let out = job.wait();
+        assert_eq!((out.code, out.stderr.contains("a signal has ended it")), (1, true), "{out:?}");
+        assert_eq!(ctx.rt(["list", "-q"]).ok().stdout, "");
+        fs::remove_dir_all(&image).unwrap();
     }
 }
 

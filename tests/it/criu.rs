@@ -15,8 +15,17 @@ pub fn main(args: &[String]) -> i32 {
             (Some(dir), Some(tree)) => dump(Path::new(dir), tree),
             _ => 2,
         },
+        Some("restore") => value("--images-dir").map_or(2, |dir| restore(Path::new(dir))),
         _ => 1,
     }
+}
+
+/// Fails, and not before it is ended where the image has a file that asks for that.
+fn restore(dir: &Path) -> i32 {
+    if dir.join("wait").exists() && fs::write(dir.join("waits"), "").is_ok() {
+        std::thread::sleep(std::time::Duration::from_secs(60));
+    }
+    1
 }
 
 fn dump(dir: &Path, tree: &str) -> i32 {

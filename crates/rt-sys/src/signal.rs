@@ -89,6 +89,22 @@ pub fn receive_all() -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
+/// A descriptor that can be read as long as one of `signals`, which are blocked, waits to be taken (signalfd(2)).
+pub fn waiting(signals: &[i32]) -> Result<OwnedFd> {
+    // SAFETY: the set is initialised before use, and lives over the call.
+    let fd = unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        signals.iter().for_each(|signal| {
+            libc::sigaddset(&raw mut set, *signal);
+        });
+        libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC)
+    };
+    let fd = check(fd.into())?;
+    // SAFETY: the kernel has just made it for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
 /// The next pending signal number behind a descriptor of [`receive_all`].
 pub fn next(fd: impl AsFd) -> Result<Option<i32>> {
     // struct signalfd_siginfo is 128 bytes and begins with the number.
