@@ -17,6 +17,7 @@ tests! {
     USER { layers_of_a_run_keep_owners, names_lead_to_no_descriptor_of_the_supervisor }
     BOTH {
         what_is_recorded_is_told, links_and_names_share_an_owner, copies_belong_to_whom_chown_names, users_own_what_they_make,
+        what_other_names_share_stays_whose_it_was,
         images_keep_their_owners, a_dead_supervisor_ends_its_container,
         a_hostile_program_harms_itself, names_lead_out_of_no_build,
     }
@@ -192,6 +193,44 @@ fn users_own_what_they_make(ctx: &Ctx) {
             ("copied", "-rw-r--r-- 0/0"),
         ],
     );
+}
+
+/// overlayfs does not mark what it copies of a file with several names: of one that the image itself has twice, and of one that a stored
+/// image shares with a base or a layer.
+fn what_other_names_share_stays_whose_it_was(ctx: &Ctx) {
+    context(ctx);
+    let base = format!(
+        "{BASE}RUN [\"/probe\", \"write /changed x\", \"chmod /changed 438\", \"write /renamed x\", \"write /twice x\", \"link /twice /second\", \
+         \"write /replaced x\", \"write /others x\", \"chown /others 5 6\", \"mkdir /d\", \"write /d/f x\"]\n"
+    );
+    let user = "USER 70:71\nRUN [\"/probe\", \"append /changed y\", \"rename /renamed /new-name\", \"append /twice y\", \
+                \"rename /second /third\", \"write /r x\", \"rename /r /replaced\", \"append /others y\", \"write /d/new x\", \
+                \"link /d/f /d/linked\", \"append /d/f y\"]\n";
+    let wanted = [
+        ("changed", "-rw-rw-rw- 0/0"),
+        ("new-name", "-rw-r--r-- 0/0"),
+        ("twice", "-rw-r--r-- 0/0"),
+        ("third", "-rw-r--r-- 0/0"),
+        ("replaced", "-rw-r--r-- 70/71"),
+        ("others", "-rw-r--r-- 5/6"),
+        ("d/new", "-rw-r--r-- 70/71"),
+        ("d/f", "-rw-r--r-- 0/0"),
+        ("d/linked", "hrw-r--r-- 0/0"),
+    ];
+    let has_all = |file: &str, flags: &[&str]| has(&layers(ctx, file, flags).0, &wanted);
+    has_all(&format!("{base}{user}"), &[]);
+    let stored = built(ctx, &base, &["-t", "base"]);
+    let inode = |root: PathBuf| fs::metadata(root.join("changed")).unwrap().ino();
+    let root = crate::build::bundle(ctx, &stored).join("rootfs");
+    let layers_of_build =
+        fs::read_dir(ctx.path("build/layers")).unwrap().flatten().map(|layer| layer.path().join("upper"));
+    let mut shared = layers_of_build.filter(|upper| upper.join("changed").exists());
+    assert!(shared.any(|upper| inode(upper) == inode(root.clone())), "nothing is shared");
+    let again = user.replacen("70:71", "70:71\nENV A=b", 1);
+    has_all(&format!("{base}{again}"), &[]);
+    has_all(&format!("FROM base\nSHELL [\"/probe\"]\n{user}"), &[]);
+    has_all(&format!("FROM base\nSHELL [\"/probe\"]\n{user}"), &["--no-cache"]);
+    is_clean(ctx);
 }
 
 /// What is in the store is built on, saved, and written as one file.

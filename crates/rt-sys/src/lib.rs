@@ -26,6 +26,7 @@ mod netlink;
 pub mod nfs4_acl;
 pub mod notify;
 pub mod ns;
+pub mod origin;
 pub mod output;
 pub mod owned;
 pub mod owner;

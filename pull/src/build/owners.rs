@@ -7,6 +7,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use super::Builder;
+use super::stage::{Base, Chain};
 use crate::blob::Blob;
 use crate::bundle::PulledImage;
 use crate::cache::CacheLocation;
@@ -21,12 +23,15 @@ use oci_layer::{decode, merge};
 use oci_registry::reference::Reference;
 use rt_sys::error::{Context, Result};
 use rt_sys::rootfs::open_in;
-use rt_sys::{bail, disk, look};
+use rt_sys::{bail, disk, look, origin};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
-/// What overlayfs sets on what it has copied from a layer below.
+/// What overlayfs sets on what it has copied from a layer below, but for files with several names.
 const COPIED: &[u8] = b"user.overlay.origin";
+
+/// There, beside a tree, where its files are marked ([`rt_sys::origin`]).
+const MARKED: &[u8] = b"marked";
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW);
 const FILE: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOFOLLOW);
@@ -150,19 +155,73 @@ fn open_to_record(root: &OwnedFd, path: &[u8]) -> Result<Option<OwnedFd>> {
     Ok(Some(open_in(root.as_fd(), path, flags)?))
 }
 
+/// Marks the files below a RUN that is not root's, before they are mounted, so that copies of them are known whatever shares the files
+/// meanwhile.
+pub(super) fn mark_below(builder: &Builder, chain: &Chain) -> Result<()> {
+    if let Base::Bundle { path, is_ours: true, .. } = &chain.base {
+        mark_tree(&disk::open_root(path)?, rt_image_store::ROOT, builder.interrupt)?;
+    }
+    for layer in &chain.layers {
+        mark_tree(&builder.place.layer(&layer.id)?, rt_spec::OVERLAY_UPPER, builder.interrupt)?;
+    }
+    Ok(())
+}
+
+/// Marks the files of the tree `name` in `dir`, and notes there that they are; not where somebody else's or the file system's rules are
+/// against it.
+fn mark_tree(dir: &OwnedFd, name: &str, interrupt: &Interrupt) -> Result<()> {
+    if disk::mode_at(dir.as_fd(), MARKED)?.is_some() {
+        return Ok(());
+    }
+    let root = disk::open_dir(dir.as_fd(), name.as_bytes())?;
+    let noted = match mark_all(&root, interrupt) {
+        Ok(true) => disk::create_file(dir.as_fd(), MARKED, 0o644).map(drop),
+        done => done.map(drop),
+    };
+    match noted {
+        Err(e) if ![libc::EACCES, libc::EROFS, libc::EEXIST].iter().any(|fine| e.is(*fine)) => Err(e),
+        _ => Ok(()),
+    }
+}
+
+/// Marks the files below `root`. False where that cannot be done.
+fn mark_all(root: &OwnedFd, interrupt: &Interrupt) -> Result<bool> {
+    let mut left = vec![PathBuf::new()];
+    while let Some(inner) = left.pop() {
+        interrupt.check()?;
+        let dir = open_in(root.as_fd(), &inner, DIRECTORY)?;
+        for (name, kind) in disk::entries(dir.as_fd())? {
+            let is_file = kind == FileType::RegularFile;
+            if kind == FileType::Directory {
+                left.push(inner.join(std::ffi::OsStr::from_bytes(&name)));
+            } else if is_file && !origin::mark(disk::open_file(dir.as_fd(), &name)?.as_fd())? {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
 /// Records `owner` of what a program of that USER has made: the files and directories of an upper layer that come from no layer
-/// below, and have no record.
-pub(super) fn give_new(upper: &Path, owner: Owner) -> Result<()> {
+/// below, of `lower`, and have no record.
+pub(super) fn give_new(upper: &Path, lower: &[OwnedFd], owner: Owner) -> Result<()> {
     let root = disk::open_root(upper)?;
     let mut left = vec![PathBuf::new()];
     while let Some(inner) = left.pop() {
         let dir = open_in(root.as_fd(), &inner, DIRECTORY)?;
+        let gives_its_flags = origin::is_marked(dir.as_fd())?;
         for (name, kind) in disk::entries(dir.as_fd())? {
             let path = inner.join(std::ffi::OsStr::from_bytes(&name));
             let Some(file) = open_to_record(&root, path.as_os_str().as_bytes())? else { continue };
             let shown = || path.display().to_string();
+            let is_marked = || match kind {
+                FileType::RegularFile if !gives_its_flags => origin::is_marked(file.as_fd()),
+                _ => Ok(false),
+            };
             let known = disk::has_xattr(file.as_fd(), COPIED).context(shown)?
-                || owner::recorded(file.as_fd()).context(shown)?.is_some();
+                || owner::recorded(file.as_fd()).context(shown)?.is_some()
+                || is_marked().context(shown)?
+                || may_be_copied(lower, &path).context(shown)?;
             if !known {
                 owner::record(file.as_fd(), owner).context(shown)?;
             }
@@ -172,4 +231,22 @@ pub(super) fn give_new(upper: &Path, owner: Owner) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// True where a layer below has a root's file at `path` whose copies have no mark: with several names, and not marked itself, since it
+/// is somebody else's or its file system marks none. A new file in its place would rather be taken for a copy than a copy for new.
+fn may_be_copied(lower: &[OwnedFd], path: &Path) -> Result<bool> {
+    for tree in lower.iter().rev() {
+        let any = match open_in(tree.as_fd(), path, OFlags::PATH | OFlags::NOFOLLOW) {
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
+            any => any?,
+        };
+        let stat = rt_sys::fd::stat(&any)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || stat.st_nlink < 2 {
+            return Ok(false);
+        }
+        let file = open_in(tree.as_fd(), path, FILE)?;
+        return Ok(!origin::is_marked(file.as_fd())? && owner::recorded(file.as_fd())?.is_none());
+    }
+    Ok(false)
 }

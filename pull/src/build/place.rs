@@ -3,6 +3,7 @@
 //! ```text
 //! lock              shared by builds, held alone by whoever removes
 //! layers/ID/upper   what an instruction has changed, as the upper layer of an overlay
+//! layers/ID/marked  there where its files are marked (rt_sys::origin)
 //! layers/ID/layer   when it was made and, once an image was made of it, what it is as a tar archive
 //! keys/KEY          a link that names the layer which an instruction gives: docs/design/build.md has what is in a key
 //! caches/HASH       the directory of a RUN --mount=type=cache
@@ -267,6 +268,11 @@ impl Place {
             .and_then(|()| fs::rename(&new, self.path.join("keys").join(key)))
             .context(|| format!("name the layer {}", to.display()))?;
         Ok(Layer { id, facts })
+    }
+
+    /// The directory of a layer.
+    pub(super) fn layer(&self, id: &str) -> Result<OwnedFd> {
+        disk::open_root(&self.path.join("layers").join(id))
     }
 
     /// The tree of a layer.

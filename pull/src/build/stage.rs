@@ -276,12 +276,13 @@ impl Stage {
     }
 
     /// The layer of an instruction: the one that the cache has for `what`, or what `make` makes in the root of the stage. It depends
-    /// on the layers before, unless `is_on_chain` is false.
+    /// on the layers before, unless `is_on_chain` is false. With `marks`, what comes from these is marked.
     fn layer(
         &mut self,
         builder: &Builder,
         instruction: &Instruction,
         (what, is_on_chain): (&Value, bool),
+        marks: bool,
         make: impl FnOnce(&Rooted) -> Result<()>,
     ) -> Result<Layer> {
         let said = format!("[{}] {}", self.shown, rt_sys::log::one_line(&instruction.text));
@@ -305,8 +306,12 @@ impl Stage {
         if self.chain.layers.len() >= mount::MOST_LAYERS {
             bail!("a stage has at most {} layers", mount::MOST_LAYERS);
         }
+        if marks {
+            owners::mark_below(builder, &self.chain)?;
+        }
         let (draft, mounted) = builder.writable(&self.chain)?;
-        let rooted = Rooted { root: mounted.root()?, path: mounted.path().to_owned(), draft: draft.clone() };
+        let (root, path) = (mounted.root()?, mounted.path().to_owned());
+        let rooted = Rooted { root, path, draft: draft.clone(), below: &self.chain };
         let done = make(&rooted);
         drop(rooted);
         drop(mounted);
@@ -323,7 +328,7 @@ impl Stage {
         let dir = format!("/{}", dockerfile::ignore::clean(&self.absolute(dir)));
         let user = text_of(&self.config, "User");
         let what = json!(["workdir", dir, user]);
-        let layer = self.layer(builder, instruction, (&what, true), |stage| {
+        let layer = self.layer(builder, instruction, (&what, true), false, |stage| {
             // Nobody is looked up for a directory that is there.
             let user = match open_in(stage.root.as_fd(), Path::new(&dir), OFlags::PATH) {
                 Ok(_) => User::default(),
@@ -390,8 +395,10 @@ impl Stage {
         let emulation = builder.options.emulation;
         let what = json!(["run", args, env, cwd, user, no_network, counted, texts, emulation.as_str()]);
         let shown = self.shown.clone();
+        let marks =
+            emulation != RootEmulation::Off && !["", "0", "root", "0:0", "root:root"].contains(&&*user);
         env.extend(builder.proxies.iter().map(|(name, value)| format!("{name}={value}")));
-        let layer = self.layer(builder, instruction, (&what, true), |stage| {
+        let layer = self.layer(builder, instruction, (&what, true), marks, |stage| {
             let user = user_of(&user, &stage.root)?;
             if !env.iter().any(|entry| entry.starts_with("HOME=")) {
                 env.push(image_config::home_of(&user));
@@ -418,7 +425,8 @@ impl Stage {
             match exec::run(&run, &stage.path, builder.memory.path(), builder.interrupt)? {
                 Ended::Code(0) if emulation == RootEmulation::Off || user.uid == 0 && user.gid == 0 => Ok(()),
                 Ended::Code(0) => {
-                    owners::give_new(&stage.draft.join("upper"), Owner { uid: user.uid, gid: user.gid })
+                    let owner = Owner { uid: user.uid, gid: user.gid };
+                    owners::give_new(&stage.draft.join("upper"), &builder.trees(stage.below)?, owner)
                 }
                 Ended::Failed(error) => Err(Error::new(error)),
                 Ended::Code(code) => Err(Error::new(format!("exit code {code}"))),
@@ -549,7 +557,7 @@ impl Stage {
         // What a name stands for is said by the layers before.
         let named = owner.as_ref().is_some_and(|owner| owner.chars().any(char::is_alphabetic));
         let is_on_chain = !link || named;
-        let layer = self.layer(builder, instruction, (&what, is_on_chain), |stage| {
+        let layer = self.layer(builder, instruction, (&what, is_on_chain), false, |stage| {
             let owner = owner.as_deref().map(|owner| owner_of(owner, &stage.root)).transpose()?;
             let upper;
             let root = match link {
@@ -652,10 +660,12 @@ fn user_of(text: &str, root: &OwnedFd) -> Result<User> {
 const SCRIPTS: &str = "/dev/pipes";
 
 /// The root of a stage in which an instruction is done.
-struct Rooted {
+struct Rooted<'a> {
     root: OwnedFd,
     path: PathBuf,
     draft: PathBuf,
+    /// What is below the new layer.
+    below: &'a Chain,
 }
 
 /// What COPY and mounts take files from.

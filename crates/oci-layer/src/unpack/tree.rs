@@ -2,21 +2,26 @@
 //!
 //! Whoever shares files so must know that nobody writes into them as long as one of the trees is there.
 
+use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::AsFd;
 
 use super::{DirectoryTarget, LayerTarget, UnpackContext, Unpacker, add};
 use crate::merge::{LayerNumber, Outcome, clean};
 use crate::tar::Header;
 use rt_sys::bail;
 use rt_sys::error::{Context, Result};
+use rt_sys::origin;
 
 /// What puts the entries of a tree into a directory.
 pub struct TreeWriter<'a, 't> {
     unpacker: Unpacker<'a, DirectoryTarget<'t>>,
     /// Files may have further names in other trees.
     shares: bool,
+    /// Whether copies that an overlay makes of files with several names are known here; none before the first one.
+    is_markable: OnceCell<bool>,
     /// Files that were copied, for those that have several names.
     copied: HashSet<Vec<u8>>,
 }
@@ -29,7 +34,7 @@ impl<'a, 't> TreeWriter<'a, 't> {
         shares: bool,
     ) -> TreeWriter<'a, 't> {
         let unpacker = Unpacker { context, writer: context.tree.writer(layer), since_check: 0 };
-        TreeWriter { unpacker, shares, copied: HashSet::new() }
+        TreeWriter { unpacker, shares, is_markable: OnceCell::new(), copied: HashSet::new() }
     }
 
     /// Makes what is no regular file.
@@ -53,7 +58,8 @@ impl<'a, 't> TreeWriter<'a, 't> {
         }
         let context = self.unpacker.context;
         let target = &context.tree.target;
-        let is_same = self.shares && is_plain && target.would_be_same(file, entry)?;
+        let is_same =
+            self.shares && is_plain && target.would_be_same(file, entry)? && self.is_markable(file)?;
         let made = self.unpacker.writer.place(&path, |dir, name| {
             match is_same && target.share(file, dir, name)? {
                 true => Ok(None),
@@ -73,6 +79,15 @@ impl<'a, 't> TreeWriter<'a, 't> {
         }
         add(&context.counts.files, 1);
         Ok(())
+    }
+
+    /// Looks at the first file alone: all are the caller's and on one file system.
+    fn is_markable(&self, file: &File) -> Result<bool> {
+        if let Some(known) = self.is_markable.get() {
+            return Ok(*known);
+        }
+        let is_markable = origin::mark(file.as_fd())?;
+        Ok(*self.is_markable.get_or_init(|| is_markable))
     }
 
     /// Makes another name of a regular file. False where that takes more than this writer knows.
