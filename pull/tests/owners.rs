@@ -115,6 +115,40 @@ fn a_base_that_was_there() {
     }
 }
 
+/// What is built before the owners of its base are known stays as it was when they become known.
+#[test]
+fn owners_that_become_known_change_no_image() {
+    let place = Place::new("owners-late");
+    let server = Uploads::start(Fault::None);
+    let name = base(&place, &server);
+    let run = |words: &[&str]| {
+        let images = [("RT_IMAGES", place.join("images")), ("RT_BUILD_DIR", place.join("build"))];
+        let out = place.command().envs(images).args(words).output().unwrap();
+        assert!(out.status.success(), "{words:?}: {out:?}");
+        String::from_utf8_lossy(&out.stderr).into_owned()
+    };
+    let build = |tag: &str, file: &str| {
+        std::fs::create_dir_all(place.join("context")).unwrap();
+        std::fs::write(place.join("context/Containerfile"), format!("FROM {name}\n{file}")).unwrap();
+        run(&["build", "--plain-http", "-t", tag, "context"])
+    };
+    run(&["pull", "-q", "--store", "--plain-http", &name]);
+    std::fs::rename(place.join("cache"), place.join("away")).unwrap();
+    let said = build("one", "COPY Containerfile /x\n");
+    assert!(said.contains("all of it belongs to root"), "{said}");
+    run(&["save", "-q", "one", "oci:before:t"]);
+    std::fs::remove_dir_all(place.join("cache")).unwrap();
+    std::fs::rename(place.join("away"), place.join("cache")).unwrap();
+    let said = build("two", "COPY Containerfile /y\n");
+    assert!(!said.contains("belongs to root"), "{said}");
+    run(&["save", "-q", "one", "oci:after:t"]);
+    let index = |layout: &str| std::fs::read_to_string(place.join(layout).join("index.json")).unwrap();
+    assert_eq!(index("before"), index("after"));
+    assert_eq!(owners(&place, "after")["a"], (0, 0));
+    run(&["save", "-q", "two", "oci:two:t"]);
+    assert_eq!(owners(&place, "two")["a"], (33, 34));
+}
+
 /// An image does not say by an attribute what `rt` records itself.
 #[test]
 fn records_of_an_image_are_not_believed() {

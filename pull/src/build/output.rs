@@ -54,6 +54,9 @@ pub(crate) enum Output<'a> {
 const STALE: [&str; 7] =
     ["id", "parent", "container", "container_config", "throwaway", "created", "docker_version"];
 
+/// What the name of a base begins with whose owners are recorded.
+const RECORDED_ROOT: &str = "root-owned-";
+
 struct Part {
     /// Its name among the layers.
     id: String,
@@ -171,13 +174,13 @@ fn known(parts: &[Part], times: Times) -> Option<Vec<WrittenLayer>> {
     parts.iter().map(|part| written(&part.facts, times)).collect()
 }
 
-/// The trees of the parts, and of which an image may share the files: of layers, and of a base that only the caller can change and whose
-/// own containers cannot.
+/// The trees of the parts, and of which an image may share the files: of layers, and of a base that only the caller can change, whose
+/// own containers cannot, and whose owners, if they are recorded at all, are recorded already.
 fn shared_trees(stage: &Stage, parts: &[Part]) -> Result<Vec<(LayerTree, bool)>> {
     let shares = |part: &Part| -> Result<bool> {
         match (&stage.chain.base, part.tree.kind) {
             (Base::Bundle { path, is_ours, .. }, TreeKind::Root) => {
-                Ok(*is_ours && bundle::is_read_only(path)?)
+                Ok(*is_ours && part.id.starts_with(RECORDED_ROOT) && bundle::is_read_only(path)?)
             }
             _ => Ok(true),
         }
@@ -194,8 +197,8 @@ fn parts_of(builder: &Builder, stage: &Stage) -> Result<Vec<Part>> {
     let mut parts = Vec::new();
     if let Base::Bundle { path, id, .. } = &stage.chain.base {
         // What it is as an archive depends on whether its owners are known.
-        let kind = if owners::is_recorded(path)? { "root-owned" } else { "root" };
-        let id = format!("{kind}-{id}");
+        let kind = if owners::is_recorded(path)? { RECORDED_ROOT } else { "root-" };
+        let id = format!("{kind}{id}");
         let created = created_of(stage).unwrap_or_else(|| builder.now.clone());
         let facts = builder.place.facts(&id)?.unwrap_or(Facts { created, archive: None });
         parts.push(Part {
