@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::draft::{self, Draft};
 use rt_spec::host_files;
-use rt_spec::{ANNOTATION_DIGEST, ANNOTATION_RESOLVED};
+use rt_spec::{ANNOTATION_DIGEST, ANNOTATION_RESOLVED, SHARES_FILES};
 use rt_sys::error::{Context, Result};
 use rt_sys::fd;
 use rt_sys::{disk, err};
@@ -82,6 +82,11 @@ impl NewBundle {
         self.write(RECORDED.as_bytes(), b"", shared)
     }
 
+    /// Notes that it shares files.
+    pub(crate) fn note_sharing(&self, shared: bool) -> Result<()> {
+        self.write(SHARES_FILES.as_bytes(), b"", shared)
+    }
+
     fn write(&self, name: &[u8], text: &[u8], shared: bool) -> Result<()> {
         let mut file = disk::create_own_file(self.bundle.as_fd(), name)?;
         file.write_all(text).context(|| format!("write {}", fd::shown(&file)))?;
@@ -151,6 +156,16 @@ pub(crate) fn is_read_only(bundle: &Path) -> Result<bool> {
     let text = disk::read_if_there(dir.as_fd(), CONFIG, CONFIG_LIMIT)?;
     let config: Option<Value> = text.and_then(|text| serde_json::from_slice(&text).ok());
     Ok(config.is_some_and(|config| config["root"]["readonly"] == true))
+}
+
+/// Notes of a bundle that is there that it shares files; false where the caller cannot write there.
+pub(crate) fn note_sharing(bundle: &Path) -> Result<bool> {
+    let dir = disk::open_root(bundle)?;
+    match disk::create_file(dir.as_fd(), SHARES_FILES.as_bytes(), 0o644) {
+        Err(e) if e.is(libc::EACCES) || e.is(libc::EROFS) => Ok(false),
+        Err(e) if !e.is(libc::EEXIST) => Err(e),
+        _ => Ok(true),
+    }
 }
 
 /// What a bundle or an image file was pulled from.

@@ -228,12 +228,17 @@ pub(crate) fn unpack(
     };
     let fetched = match contents {
         Contents::Layers(cache) => layers(image, &context, cache, limits, options)?,
-        Contents::Trees(trees) => match trees::merge(trees, &context, limits, options.choices.is_read_only())
-        {
-            Ok(true) => 0,
-            Ok(false) => return Ok(None),
-            Err(e) => return Err(options.of_layer(e, context.counts)),
-        },
+        Contents::Trees(trees) => {
+            let is_read_only = options.choices.is_read_only();
+            if is_read_only && trees.iter().any(|(_, shares)| *shares) {
+                partial.note_sharing(options.shared && mask & 0o005 == 0)?;
+            }
+            match trees::merge(trees, &context, limits, is_read_only) {
+                Ok(true) => 0,
+                Ok(false) => return Ok(None),
+                Err(e) => return Err(options.of_layer(e, context.counts)),
+            }
+        }
     };
     phases.end("layers");
 

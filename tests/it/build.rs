@@ -16,7 +16,7 @@ tests! {
     ALL { an_image_is_built_and_run, run_is_root_of_one_id }
     BOTH {
         what_the_config_says, layers_and_history, nothing_is_done_twice, what_changes_is_done_again, stages_that_are_needed,
-        base_images, copies_follow_the_rules, archives_are_unpacked, what_begins_as_an_archive_is_one, volumes_are_as_the_image_has_them, images_share_files, holes_stay_holes, heredocs, users_and_directories, a_command_that_fails, mount_points_are_in_no_layer,
+        base_images, copies_follow_the_rules, archives_are_unpacked, what_begins_as_an_archive_is_one, volumes_are_as_the_image_has_them, images_share_files, shared_files_are_not_written_to, holes_stay_holes, heredocs, users_and_directories, a_command_that_fails, mount_points_are_in_no_layer,
         what_is_not_there_is_refused, destinations_over_links, links_lead_nowhere, ctrl_c_leaves_the_cache, a_killed_build_leaves_no_command, mounts_of_run, mounts_stay_as_they_were, mounts_of_images_of_somebody_else, archives_are_what_their_key_says, no_hooks_in_builds, secrets_stay_secret,
         layers_are_pruned, places_for_builds, outputs_of_every_kind, outputs_follow_the_umask, triggers_run_once,
     }
@@ -598,6 +598,44 @@ fn images_share_files(ctx: &Ctx) {
     // An image stays what it was when those that it shares files with have gone.
     rt(ctx, &["rmi", "base", "writable"]).ok();
     assert_eq!(read(ctx, &out, "second"), "textmore");
+}
+
+/// Whatever the config of a stored bundle says later.
+fn shared_files_are_not_written_to(ctx: &Ctx) {
+    context(ctx);
+    let base = built(ctx, &format!("{BASE}RUN write /g good\n"), &["-t", "base"]);
+    let child = built(ctx, "FROM base\nCMD [\"/probe\"]\n", &["-t", "child"]);
+    let set = |out: &Out, readonly: bool| {
+        let path = bundle(ctx, out).join("config.json");
+        let mut config: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        config["root"]["readonly"] = json!(readonly);
+        fs::write(path, config.to_string()).unwrap();
+    };
+    let run = |words: &[&str]| rt(ctx, &[&["run", "--pull", "never"], words].concat());
+    let write = ["--", "/probe", "append /g bad"];
+    for (image, out) in [("base", &base), ("child", &child)] {
+        set(out, false);
+        let started = run(&[&[image][..], &write].concat());
+        refused(started, &["other images have the same files", "rt pull IMAGE DIR"]);
+        let layer = format!("layer-{image}");
+        for flags in [&["--writable"][..], &["--overlay", &layer]] {
+            run(&[flags, &[image], &write].concat()).ok();
+        }
+        run(&["--read-only", image, "--", "/probe", "cat /g"]).ok();
+        set(out, true);
+        // Of a config elsewhere the same holds.
+        let root = bundle(ctx, out).join("rootfs");
+        let other = ctx.bundle().with("/root", json!({ "path": root, "readonly": false }));
+        ctx.run_with(&other, &[]).failed(&["other images have the same files"]);
+    }
+    assert_eq!((read(ctx, &base, "g"), read(ctx, &child, "g")), ("good".into(), "good".into()));
+    // What is nobody else's is written to.
+    built(ctx, &format!("{BASE}RUN write /g good\n"), &["-o", "own"]);
+    let mut config: Value = serde_json::from_slice(&fs::read(ctx.path("own/config.json")).unwrap()).unwrap();
+    config["root"]["readonly"] = json!(false);
+    fs::write(ctx.path("own/config.json"), config.to_string()).unwrap();
+    rt(ctx, &[&["run", "./own"][..], &write].concat()).ok();
+    assert_eq!(fs::read_to_string(ctx.path("own/rootfs/g")).unwrap(), "goodbad");
 }
 
 fn heredocs(ctx: &Ctx) {

@@ -39,6 +39,9 @@ pub const OCI_VERSION: &str = "1.3.0";
 /// The upper layer, in the directory of `rt run --overlay`.
 pub const OVERLAY_UPPER: &str = "upper";
 
+/// The file of a bundle by which it is known that files of its root are, by other names, in images or layers that nobody may change.
+pub const SHARES_FILES: &str = "shares-files";
+
 /// podman's default capabilities: what root in a container has unless a config says more.
 pub const DEFAULT_CAPABILITIES: [&str; 11] = [
     "CAP_CHOWN",

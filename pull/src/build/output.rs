@@ -180,7 +180,9 @@ fn shared_trees(stage: &Stage, parts: &[Part]) -> Result<Vec<(LayerTree, bool)>>
     let shares = |part: &Part| -> Result<bool> {
         match (&stage.chain.base, part.tree.kind) {
             (Base::Bundle { path, is_ours, .. }, TreeKind::Root) => {
-                Ok(*is_ours && part.id.starts_with(RECORDED_ROOT) && bundle::is_read_only(path)?)
+                let is_still = *is_ours && part.id.starts_with(RECORDED_ROOT) && bundle::is_read_only(path)?;
+                // Its config may be changed later.
+                Ok(is_still && bundle::note_sharing(path)?)
             }
             _ => Ok(true),
         }

@@ -41,13 +41,14 @@ use rt_launch::{single_copy, slurm};
 use rt_spec::caller_request::{CallerRequest, Program};
 use rt_spec::emulation::RootEmulation;
 use rt_spec::rootless::{self, Adapted};
-use rt_spec::{Config, Linux, annotations};
+use rt_spec::{Config, Linux, SHARES_FILES, annotations};
 use rt_sys::caller::Caller;
 use rt_sys::caps;
 use rt_sys::err;
-use rt_sys::error::Result;
+use rt_sys::error::{Context, Result};
 use rt_sys::mount::Propagation;
 use rt_sys::ns::{IdMaps, Namespace, Namespaces};
+use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
 /// CAP_SYS_ADMIN, with which mounts are made and removed.
@@ -180,6 +181,21 @@ fn caller_request(spec: &rt_spec::Spec, request: &StartRequest) -> CallerRequest
     asked
 }
 
+/// Refuses to write into the root of a bundle whose files other images have, too.
+#[cold]
+fn require_own_files(rootfs: &Path) -> Result<()> {
+    match rustix::fs::stat(rootfs.join("..").join(SHARES_FILES)) {
+        Ok(_) => {}
+        // What its user may not look at is no bundle of his store.
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => return Ok(()),
+        Err(e) => return Err(e).context(|| format!("rootfs {}", rootfs.display())),
+    }
+    let text = "other images have the same files, so nobody may write to them";
+    Err(err!("rootfs {}: {text}", rootfs.display()).hint(
+        "--writable and --overlay DIR take what is written; rt pull IMAGE DIR and rt build -o DIR make a bundle of your own",
+    ))
+}
+
 impl Plan {
     /// Adapts the config, which [`rt_spec::check`] has accepted, whose `root` has been looked at, and whose bundle is this process's
     /// working directory. Returns the config too, for the state.
@@ -221,6 +237,9 @@ impl Plan {
         }
         plan.asked_cwd = request.callers_umask && request.overrides.cwd.is_some();
         plan.layer = layer;
+        if !plan.readonly_root && plan.layer.is_none() {
+            require_own_files(&plan.rootfs)?;
+        }
         plan.entrypoint = entrypoint;
         plan.process.confinement = confinement;
         if inherits_env {
