@@ -2,19 +2,20 @@
 //! `rt run --as-root --overlay`.
 
 use crate::build::{BASE, build, built, context, is_clean, put, refused, rt, said};
+use crate::client::Caller;
 use crate::fixture::{Ctx, Out, children, eventually};
-use crate::runner::tests;
+use crate::runner::{skip, tests};
 use crate::sys;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 tests! {
     ALL { owners_of_a_run_are_in_the_image }
-    USER { layers_of_a_run_keep_owners, names_lead_to_no_descriptor_of_the_supervisor }
+    USER { layers_of_a_run_keep_owners, names_lead_to_no_descriptor_of_the_supervisor, what_cannot_be_marked_stays_roots }
     BOTH {
         what_is_recorded_is_told, links_and_names_share_an_owner, copies_belong_to_whom_chown_names, users_own_what_they_make,
         what_other_names_share_stays_whose_it_was,
@@ -231,6 +232,25 @@ fn what_other_names_share_stays_whose_it_was(ctx: &Ctx) {
     has_all(&format!("FROM base\nSHELL [\"/probe\"]\n{user}"), &[]);
     has_all(&format!("FROM base\nSHELL [\"/probe\"]\n{user}"), &["--no-cache"]);
     is_clean(ctx);
+}
+
+/// Nothing is marked in a base that others can change. Its files have several names here, as a layer of the build shares them; the first
+/// one is marked by that.
+fn what_cannot_be_marked_stays_roots(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("only root gives files to others");
+    }
+    context(ctx);
+    let base =
+        built(ctx, &format!("{BASE}RUN [\"/probe\", \"write /a x\", \"write /f x\"]\n"), &["-t", "base"]);
+    let bundles = ctx.path("images/bundles");
+    std::os::unix::fs::chown(&bundles, None, Some(12345)).unwrap();
+    fs::set_permissions(&bundles, fs::Permissions::from_mode(0o775)).unwrap();
+    let file =
+        "FROM base\nSHELL [\"/probe\"]\nUSER 70:71\nRUN [\"/probe\", \"append /f y\", \"write /new n\"]\n";
+    let (entries, _) = layers(ctx, file, &[]);
+    has(&entries, &[("f", "-rw-r--r-- 0/0"), ("new", "-rw-r--r-- 70/71")]);
+    assert!(!crate::build::bundle(ctx, &base).join("marked").exists());
 }
 
 /// What is in the store is built on, saved, and written as one file.
