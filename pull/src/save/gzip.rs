@@ -11,7 +11,8 @@ use flate2::{Compress, Compression, Crc, FlushCompress, Status};
 
 /// What is deflated in one go. Without what came before it a block is a thousandth larger or so.
 const BLOCK: usize = 1 << 20;
-const LEVEL: u32 = 6;
+/// As large as what docker's and podman's default gives, within a hundredth; level 6 takes half as long again for 3 % less.
+const LEVEL: u32 = 3;
 /// A member without a name and time, by an unknown system (RFC 1952, 2.3).
 const HEAD: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
 /// A last block without content.
