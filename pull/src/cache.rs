@@ -67,6 +67,32 @@ pub(crate) struct CachedBlob {
 /// What fetches bytes of a blob from an offset on, in order.
 pub(crate) type Fetch<'a> = dyn Fn(&Blob, u64, &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> + Sync + 'a;
 
+/// A blob in the making; dropped before it is kept, it goes away.
+pub(crate) struct NewBlob<'a> {
+    cache: &'a Cache,
+    name: String,
+    file: Arc<File>,
+}
+
+impl NewBlob<'_> {
+    /// Where it is written.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Keeps it under its digest.
+    pub(crate) fn keep(self, digest: &Digest) -> Result<Arc<File>> {
+        self.cache.publish(&self.name, &self.file, digest)?;
+        Ok(self.file.clone())
+    }
+}
+
+impl Drop for NewBlob<'_> {
+    fn drop(&mut self) {
+        let _ = disk::unlink(self.cache.partial.as_fd(), self.name.as_bytes());
+    }
+}
+
 /// Which cache is wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CacheLocation {
@@ -227,6 +253,13 @@ impl Cache {
         let name = format!("{}.{}", digest.hex(), rt_sys::unique::name());
         let file = disk::create_own_file(self.partial.as_fd(), name.as_bytes())?;
         Ok((name, file))
+    }
+
+    /// A file for a blob whose digest is known when it has been written.
+    pub(crate) fn new_blob(&self) -> Result<NewBlob<'_>> {
+        let name = format!("scratch.{}", rt_sys::unique::name());
+        let file = disk::create_own_file(self.partial.as_fd(), name.as_bytes())?;
+        Ok(NewBlob { cache: self, name, file: Arc::new(file) })
     }
 
     /// Gives a complete file its name; somebody else may have been faster.

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::archive::{Store, StoredFile};
+use super::build::KeptImage;
 use super::cache::{Cache, CacheLocation};
 use super::layout;
 use super::platform::Platform;
 use super::progress::{Style, size};
 use super::reference::Source;
-use super::save::{self, Compression, MANIFEST_TYPE, SourceBundle, Watch, What, WrittenLayer};
+use super::save::{self, Compression, KeptHistory, MANIFEST_TYPE, SourceBundle, Watch, What, WrittenLayer};
 use oci_content::digest::Digest;
 use oci_content::interrupt::{Interrupt, is_interrupted};
 use oci_content::meter::Meter;
@@ -174,19 +175,35 @@ fn push(options: &PushOptions, interrupt: &Interrupt) -> Result<Pushed> {
     Ok(pushed)
 }
 
-/// Writes the layers of a bundle to files without names, so that their digests are known before they are sent.
+/// Writes the layers of a bundle to files, so that their digests are known before they are sent: those of which a build has made it, or
+/// its root as one, in a file without a name.
 fn bundle(what: What<'_>, options: &PushOptions, cache: &Cache, interrupt: &Interrupt) -> Result<ReadyImage> {
+    let kept = match what.overlay {
+        None => KeptImage::open(what.bundle, cache)?,
+        Some(_) => None,
+    };
     let bundle = SourceBundle::open(what)?;
     let (mut layers, mut files) = (Vec::new(), Vec::new());
-    for tree in bundle.trees() {
-        let file = cache.nameless()?;
+    let count = kept.as_ref().map_or(bundle.trees().len(), KeptImage::len);
+    for at in 0..count {
         let meter = Meter::default();
         let watch = Watch { interrupt, meter: &meter };
-        let write = || save::write_layer(tree, &file, Compression::Gzip, watch);
-        layers.push(options.style.show("layer", &meter, write)?);
-        files.push(Arc::new(file));
+        let (layer, file) = options.style.show("layer", &meter, || match &kept {
+            Some(kept) => kept.blob(at, cache, watch),
+            None => {
+                let file = cache.nameless()?;
+                let layer = save::write_layer(&bundle.trees()[at], &file, Compression::Gzip, watch)?;
+                Ok((layer, Arc::new(file)))
+            }
+        })?;
+        layers.push(layer);
+        files.push(file);
     }
-    let documents = bundle.documents(&layers)?;
+    let base = kept.as_ref().and_then(|kept| kept.pulled_base.clone());
+    let documents = match kept {
+        Some(kept) => bundle.documents_of_kept(&layers, KeptHistory(kept.history))?,
+        None => bundle.documents(&layers)?,
+    };
     let blob = |(layer, file): (WrittenLayer, _)| LocalBlob {
         digest: layer.digest,
         size: layer.size,
@@ -195,8 +212,9 @@ fn bundle(what: What<'_>, options: &PushOptions, cache: &Cache, interrupt: &Inte
     };
     let mut blobs: Vec<_> = layers.into_iter().zip(files).map(blob).collect();
     blobs.push(small(&documents.config, cache)?);
-    // Where the layer is that of the image that was pulled, its repository has it.
-    let from = match bundle.pulled_from().and_then(|name| name.parse().ok()) {
+    // Where a layer is that of an image that was pulled, its repository has it.
+    let name = base.as_deref().or(bundle.pulled_from());
+    let from = match name.and_then(|name| name.parse().ok()) {
         Some(Source::Registry(from)) if from.registry == options.target.registry => {
             Some(from.repository).filter(|repository| *repository != options.target.repository)
         }

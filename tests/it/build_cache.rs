@@ -3,6 +3,7 @@
 use crate::build::{BASE, build, built, cached, context, is_clean, put, refused, rt};
 use crate::fixture::{Cmd, Ctx};
 use crate::runner::tests;
+use serde_json::Value;
 use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,7 +11,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
 tests! {
-    BOTH { another_machine_does_not_begin_anew, a_cache_counts_where_it_is_named, caches_that_are_none }
+    BOTH { another_machine_does_not_begin_anew, a_cache_counts_where_it_is_named, caches_that_are_none, a_push_sends_each_layer }
 }
 
 type Blobs = Arc<Mutex<HashMap<String, Vec<u8>>>>;
@@ -34,6 +35,14 @@ impl Registry {
             }
         });
         Registry { name, blobs }
+    }
+
+    /// The manifest and the config of the image of that name.
+    fn image(&self, name: &str) -> (Value, Value) {
+        let kept = self.blobs.lock().unwrap();
+        let manifest: Value = serde_json::from_slice(&kept[&format!("/v2/{name}/manifests/1")]).unwrap();
+        let config = format!("/v2/{name}/blobs/{}", manifest["config"]["digest"].as_str().unwrap());
+        (manifest, serde_json::from_slice(&kept[&config]).unwrap())
     }
 
     fn cache(&self) -> String {
@@ -157,7 +166,7 @@ fn a_cache_counts_where_it_is_named(ctx: &Ctx) {
     built(ctx, &file, &["--plain-http", "--cache-to", &cache]);
     // A list that is not what its digest says counts for nothing.
     let (mut kept, image) = (registry.blobs.lock().unwrap(), "/v2/team/cache/manifests/v1");
-    let manifest: serde_json::Value = serde_json::from_slice(&kept[image]).unwrap();
+    let manifest: Value = serde_json::from_slice(&kept[image]).unwrap();
     let list = format!("/v2/team/cache/blobs/{}", manifest["config"]["digest"].as_str().unwrap());
     assert!(kept.contains_key(&list));
     let damaged = kept[&list].iter().map(|byte| if *byte == b'a' { b'b' } else { *byte }).collect();
@@ -197,4 +206,56 @@ fn caches_that_are_none(ctx: &Ctx) {
     let flags = ["--plain-http", "--retries", "0", "--cache-to", "127.0.0.1:1/x"];
     refused(build(ctx, BASE, &flags), &["--cache-to 127.0.0.1:1/x", "connection refused"]);
     is_clean(ctx);
+}
+
+/// The digests of an image's layers in a registry.
+fn layers((manifest, config): &(Value, Value)) -> Vec<String> {
+    let all = manifest["layers"].as_array().unwrap();
+    let history = config["history"].as_array().unwrap().iter();
+    assert_eq!(history.filter(|entry| entry["empty_layer"] != true).count(), all.len(), "{config}");
+    assert_eq!(config["rootfs"]["diff_ids"].as_array().unwrap().len(), all.len());
+    all.iter().map(|layer| layer["digest"].as_str().unwrap().to_owned()).collect()
+}
+
+/// What a registry gets of an image are the layers that it was made of, so that it has those already that did not change.
+fn a_push_sends_each_layer(ctx: &Ctx) {
+    context(ctx);
+    let registry = Registry::start();
+    let push = |cmd: fn(&Ctx, Cmd) -> Cmd, name: &str| {
+        let to = format!("{}/{name}:1", registry.name);
+        let out = cmd(ctx, rt(ctx, &["push", "--json", "--plain-http", name, &to])).ok();
+        let sent: Value = serde_json::from_str(&out.stdout).unwrap();
+        (layers(&registry.image(name)), sent["sentBytes"].as_u64().unwrap())
+    };
+    let here = |_: &Ctx, cmd: Cmd| cmd;
+    built(ctx, BASE, &["-t", "low"]);
+    let file = |text: &str| {
+        format!(
+            "FROM low\nRUN write /made {text}\nRUN [\"/probe\",\"rm /made\",\"write /new x\",\"chown /new 33 34\"]\n"
+        )
+    };
+    built(ctx, &file("a"), &["-t", "high"]);
+    let (first, sent) = push(here, "high");
+    assert_eq!(first.len(), 3, "that of the base as well: {first:?}");
+    // The same again, and what is built on the same base anew.
+    assert_eq!(push(here, "high").0, first);
+    built(ctx, &file("b"), &["-t", "high"]);
+    let (second, again) = push(here, "high");
+    assert!(again < sent / 2, "{again} bytes after {sent}");
+    assert_eq!((second[0] == first[0], second[1] == first[1]), (true, false));
+    let (base, _) = push(here, "low");
+    assert_eq!(base, first[..1]);
+    // On another machine the base is pulled, and keeps the layers that its registry has.
+    let from = format!("FROM {}/low:1\n{}", registry.name, file("b").split_once('\n').unwrap().1);
+    elsewhere(ctx, build(ctx, &from, &["--plain-http", "-t", "other"])).ok();
+    let (other, _) = push(elsewhere, "other");
+    assert_eq!((other.len(), &other[0]), (3, &base[0]));
+    // It is what was built, with the owners that were given.
+    let name = format!("{}/other:1", registry.name);
+    rt(ctx, &["pull", "--plain-http", &name, "back"]).ok();
+    assert_eq!(fs::read_to_string(ctx.path("back/rootfs/new")).unwrap(), "x");
+    assert!(!ctx.path("back/rootfs/made").exists());
+    // Without the layers it is one.
+    fs::remove_dir_all(ctx.path("build")).unwrap();
+    assert_eq!(push(here, "high").0.len(), 1);
 }

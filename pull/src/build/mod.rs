@@ -15,6 +15,7 @@
 //! | `registry_cache.rs` | layers by key in a registry |
 //! | `variables.rs` | what is taken of the caller's environment |
 //! | `owners.rs` | whose the files are that the caller's one id has made |
+//! | `kept_image.rs` | the layers of an image of the store, for a push |
 //! | `output.rs` | a stage as an image: in the store, as an archive, a bundle or a file |
 //!
 //! The crate `dockerfile` reads the language.
@@ -22,6 +23,7 @@
 mod context;
 mod copy;
 mod exec;
+mod kept_image;
 mod mount;
 mod mount_points;
 mod output;
@@ -47,6 +49,7 @@ use serde_json::{Value, json};
 
 pub(crate) use self::context::{Context, Named};
 use self::context::{Local, MOST_IGNORED, Opened};
+pub(crate) use self::kept_image::KeptImage;
 use self::mount::Mounted;
 pub(crate) use self::output::{Made, Output};
 pub(crate) use self::owners::record_owners;

@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use serde_json::{Value, json};
 
 use super::Builder;
+use super::kept_image;
 use super::owners;
 use super::place::{Archive, Facts};
 use super::stage::{Base, Stage};
@@ -24,6 +25,7 @@ use crate::source::Image;
 use oci_content::digest::Digest;
 use oci_content::interrupt::Interrupt;
 use oci_content::meter::Meter;
+use rt_image_store::bundle_name;
 use rt_sys::disk;
 use rt_sys::error::Result;
 
@@ -67,10 +69,16 @@ struct Part {
 /// Makes `outputs` of `stage`, and returns the digest of its manifest.
 pub(super) fn write(builder: &Builder, stage: &Stage, outputs: &[Output]) -> Result<Digest> {
     let mut parts = parts_of(builder, stage)?;
+    let kept = kept_image::parts(
+        &stage.chain,
+        &parts.iter().map(|part| &*part.id).collect::<Vec<_>>(),
+        builder.times,
+    );
+    let is_for_store = outputs.iter().any(|output| matches!(output, Output::Store(_)));
     let interrupt = builder.interrupt;
     let mut left: Vec<&Output> = outputs.iter().collect();
     let mut digest = None;
-    if left.iter().any(|output| matches!(output, Output::Store(_))) {
+    if is_for_store {
         measure(builder, &mut parts)?;
     }
     if let Some(layers) = known(&parts, builder.times) {
@@ -83,10 +91,14 @@ pub(super) fn write(builder: &Builder, stage: &Stage, outputs: &[Output]) -> Res
         }
         digest = Some(named);
     }
-    match (digest, left.is_empty()) {
-        (Some(digest), true) => Ok(digest),
-        _ => write_layout(builder, stage, parts, &left),
+    let digest = match (digest, left.is_empty()) {
+        (Some(digest), true) => digest,
+        _ => write_layout(builder, stage, parts, &left)?,
+    };
+    if let (true, Some(kept)) = (is_for_store, kept) {
+        builder.place.note_image(&bundle_name(digest.algorithm(), digest.hex()), &kept)?;
     }
+    Ok(digest)
 }
 
 /// Has `outputs` take what there is of the image, and returns those for which it is not enough.
@@ -202,7 +214,7 @@ fn parts_of(builder: &Builder, stage: &Stage) -> Result<Vec<Part>> {
         let kind = if owners::is_recorded(path)? { RECORDED_ROOT } else { "root-" };
         let id = format!("{kind}{id}");
         let created = created_of(stage).unwrap_or_else(|| builder.now.clone());
-        let facts = builder.place.facts(&id)?.unwrap_or(Facts { created, archive: None });
+        let facts = builder.place.facts(&id)?.unwrap_or(Facts { created, ..Facts::default() });
         parts.push(Part {
             id,
             facts,
@@ -225,8 +237,7 @@ fn created_of(stage: &Stage) -> Option<String> {
 
 fn written(facts: &Facts, times: Times) -> Option<WrittenLayer> {
     let archive = facts.archive.as_ref().filter(|archive| archive.times == times)?;
-    let (diff_id, plain) = (archive.diff_id.clone(), archive.length);
-    Some(WrittenLayer { digest: diff_id.clone(), diff_id, size: plain, plain })
+    Some(WrittenLayer::plain(archive.diff_id.clone(), archive.length))
 }
 
 /// The image in the form in which it is written.
@@ -282,9 +293,7 @@ fn history(stage: &Stage, parts: &[Part], created: Option<&str>) -> Vec<Value> {
         for entry in &mut entries[..begin] {
             entry["empty_layer"] = json!(true);
         }
-        let merged =
-            json!({ "created_by": "rt build", "comment": "the layers before are merged into this one" });
-        entries.insert(begin, merged);
+        entries.insert(begin, kept_image::merged());
     }
     entries
 }

@@ -6,6 +6,7 @@
 //! layers/ID/marked  there where its files are marked (rt_sys::origin)
 //! layers/ID/layer   when it was made and, once an image was made of it, what it is as a tar archive
 //! keys/KEY          a link that names the layer which an instruction gives: docs/design/build.md has what is in a key
+//! images/BUNDLE     of which layers an image of the store was made
 //! caches/HASH       the directory of a RUN --mount=type=cache
 //! sessions/ID       one build's
 //! ```
@@ -20,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FlockOperation, flock};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::cache::Cache;
@@ -57,6 +59,31 @@ pub(super) struct Facts {
     pub created: String,
     /// What it is as a tar archive, once one was written.
     pub archive: Option<Archive>,
+    /// The blob that it became in a push.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packed: Option<Packed>,
+}
+
+/// What a layer is as a compressed archive, which the cache of blobs may have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Packed {
+    /// What it is, not compressed.
+    pub archive: Archive,
+    /// The digest of the blob.
+    pub digest: Digest,
+    /// Its bytes.
+    pub size: u64,
+}
+
+/// A layer of an image of the store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Part {
+    /// Its name among the layers.
+    pub id: String,
+    /// Which times its entries have.
+    pub times: Times,
+    /// The bundle whose root it is; none for what an instruction has made.
+    pub base: Option<String>,
 }
 
 /// What a layer is as an uncompressed tar archive.
@@ -121,7 +148,7 @@ impl Place {
         }
         let lock = fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path.join("lock"));
         let lock = lock.context(|| format!("open {shown}/lock"))?;
-        for part in ["layers", "keys", "caches", "sessions"] {
+        for part in ["layers", "keys", "images", "caches", "sessions"] {
             match fs::DirBuilder::new().mode(0o700).create(path.join(part)) {
                 Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
                 made => made.context(|| format!("make {shown}/{part}"))?,
@@ -208,6 +235,11 @@ impl Place {
                 removed += 1;
             }
         }
+        for image in look::entries(self.path.join("images"))? {
+            if old(&image)? {
+                fs::remove_file(&image).context(|| format!("remove {}", image.display()))?;
+            }
+        }
         for cache in look::entries(self.path.join("caches"))? {
             if old(&cache)? {
                 tree::remove_path(&cache)?;
@@ -239,28 +271,20 @@ impl Place {
 
     /// What is known of a layer or root; none where it is not there.
     pub(super) fn facts(&self, id: &str) -> Result<Option<Facts>> {
-        let path = self.path.join("layers").join(id).join("layer");
-        match fs::read(&path) {
-            Ok(text) => {
-                let facts = serde_json::from_slice(&text).map_err(|e| err!("{}: {e}", path.display()));
-                facts.map(Some)
-            }
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(e).context(|| format!("read {}", path.display())),
-        }
+        read_json(&self.path.join("layers").join(id).join("layer"))
     }
 
     /// Notes what is known of a layer or root.
     pub(super) fn note(&self, id: &str, facts: &Facts) -> Result<()> {
         let dir = self.path.join("layers").join(id);
         fs::create_dir_all(&dir).context(|| format!("make {}", dir.display()))?;
-        write_facts(&dir, facts)
+        write_json(&dir, "layer", facts)
     }
 
     /// Keeps what is in `draft` as the layer of `key`.
     pub(super) fn keep(&self, draft: &Path, key: &str, created: String) -> Result<Layer> {
-        let (id, facts) = (rt_sys::unique::name(), Facts { created, archive: None });
-        write_facts(draft, &facts)?;
+        let (id, facts) = (rt_sys::unique::name(), Facts { created, ..Facts::default() });
+        write_json(draft, "layer", &facts)?;
         let to = self.path.join("layers").join(&id);
         fs::rename(draft, &to).context(|| format!("keep the layer {}", to.display()))?;
         let new = self.path.join("keys").join(format!("new-{id}"));
@@ -273,6 +297,25 @@ impl Place {
     /// The directory of a layer.
     pub(super) fn layer(&self, id: &str) -> Result<OwnedFd> {
         disk::open_root(&self.path.join("layers").join(id))
+    }
+
+    /// Opens it to read what builds have kept; none where there is none. Nothing is removed meanwhile.
+    pub(super) fn open_kept() -> Result<Option<Place>> {
+        let Some(place) = Place::open_at(Place::path_of_caller()?, false)? else { return Ok(None) };
+        flock(&place.lock, FlockOperation::LockShared).context(|| "lock the directory of builds")?;
+        Ok(Some(place))
+    }
+
+    /// Notes of which layers the image in the bundle of this name was made.
+    pub(super) fn note_image(&self, bundle: &str, parts: &[Part]) -> Result<()> {
+        let images = self.path.join("images");
+        write_json(&images, bundle, &parts)
+    }
+
+    /// The layers of the image in the bundle of this name, the lowest first, where a build has made it.
+    pub(super) fn image(&self, bundle: &str) -> Result<Option<Vec<Part>>> {
+        let path = self.path.join("images").join(bundle);
+        read_json(&path)
     }
 
     /// The tree of a layer.
@@ -305,11 +348,21 @@ pub(super) fn alone_in(dir: &Path, interrupt: &Interrupt) -> Result<fs::File> {
     }
 }
 
-fn write_facts(dir: &Path, facts: &Facts) -> Result<()> {
-    let text = serde_json::to_vec(facts).map_err(|e| err!("{e}"))?;
-    let new = dir.join(format!("layer-{}", rt_sys::unique::name()));
+/// What is in the file at `path`; none where there is none.
+fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
+    match fs::read(path) {
+        Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|e| err!("{}: {e}", path.display())),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e).context(|| format!("read {}", path.display())),
+    }
+}
+
+/// Writes the file `name` in `dir`, which appears whole.
+fn write_json(dir: &Path, name: &str, what: &impl Serialize) -> Result<()> {
+    let text = serde_json::to_vec(what).map_err(|e| err!("{e}"))?;
+    let new = dir.join(format!("{name}-{}", rt_sys::unique::name()));
     fs::write(&new, text)
-        .and_then(|()| fs::rename(&new, dir.join("layer")))
+        .and_then(|()| fs::rename(&new, dir.join(name)))
         .context(|| format!("write in {}", dir.display()))
 }
 

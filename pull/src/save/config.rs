@@ -28,12 +28,13 @@ pub(crate) struct SavedConfig {
 
 /// Makes the config of an image with the layers of these digests: that of the root, and perhaps that of an overlay. `bundle`
 /// is the bundle's config, `original` that of the image that the bundle was made from, and `root` has the accounts by which
-/// the image's user was found.
+/// the image's user was found. `kept`: the history, where the layers are those that the image was made of.
 pub(crate) fn saved_config(
     bundle: &Value,
     original: Option<Value>,
     root: &OwnedFd,
     diff_ids: &[&Digest],
+    kept: Option<KeptHistory>,
 ) -> SavedConfig {
     let pulled = original.is_some();
     let mut image = match original {
@@ -60,11 +61,14 @@ pub(crate) fn saved_config(
     image.insert("os".into(), json!("linux"));
     image.insert("config".into(), Value::Object(section));
     image.insert("rootfs".into(), json!({ "type": "layers", "diff_ids": diff_ids }));
-    let mut history = history(image.remove("history"));
-    for _ in &diff_ids[1..] {
-        history.push(json!({ "created_by": "rt save --overlay" }));
+    let of_image = image.remove("history");
+    let history = match kept {
+        Some(KeptHistory(kept)) => kept,
+        None => Some(history(of_image, diff_ids.len())),
+    };
+    if let Some(history) = history {
+        image.insert("history".into(), Value::Array(history));
     }
-    image.insert("history".into(), Value::Array(history));
     SavedConfig { config: Value::Object(image), annotations }
 }
 
@@ -111,15 +115,24 @@ fn without_original(bundle: &Value) -> Map<String, Value> {
     image
 }
 
-/// The image's entries, and one for the layer that takes the place of all of its layers. A history has as many entries that
-/// are not empty as the image has layers.
-fn history(of_image: Option<Value>) -> Vec<Value> {
-    let Some(Value::Array(mut entries)) = of_image else { return vec![json!({ "created_by": "rt save" })] };
-    entries.retain(Value::is_object);
-    for entry in &mut entries {
-        entry["empty_layer"] = json!(true);
+/// The history of an image whose layers stay as they are; none where nothing is known of it.
+pub(crate) struct KeptHistory(pub Option<Vec<Value>>);
+
+/// The image's entries, one for the layer that takes the place of all of its layers, and those of overlays. A history has as many
+/// entries that are not empty as the image has layers.
+fn history(of_image: Option<Value>, layers: usize) -> Vec<Value> {
+    let mut root = json!({ "created_by": "rt save" });
+    let mut entries = Vec::new();
+    if let Some(Value::Array(of_image)) = of_image {
+        entries = of_image;
+        entries.retain(Value::is_object);
+        for entry in &mut entries {
+            entry["empty_layer"] = json!(true);
+        }
+        root["comment"] = json!("the layers before are merged into this one");
     }
-    entries.push(json!({ "created_by": "rt save", "comment": "the layers before are merged into this one" }));
+    entries.push(root);
+    entries.extend((1..layers).map(|_| json!({ "created_by": "rt save --overlay" })));
     entries
 }
 
@@ -232,7 +245,7 @@ mod tests {
     fn saved(bundle: Value, original: Option<Value>) -> (Value, Map<String, Value>) {
         let root = disk::open_root(std::path::Path::new("/var/empty"))
             .or_else(|_| disk::open_root("/dev/shm".as_ref()));
-        let saved = saved_config(&bundle, original, &root.unwrap(), &[&Digest::of(b"x")]);
+        let saved = saved_config(&bundle, original, &root.unwrap(), &[&Digest::of(b"x")], None);
         (saved.config, saved.annotations)
     }
 

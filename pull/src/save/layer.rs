@@ -83,8 +83,33 @@ pub(crate) enum Compression {
     None,
 }
 
+impl Compression {
+    /// The media type of a layer.
+    pub(super) fn media_type(self) -> &'static str {
+        match self {
+            Compression::Gzip => "application/vnd.oci.image.layer.v1.tar+gzip",
+            Compression::Zstd => "application/vnd.oci.image.layer.v1.tar+zstd",
+            Compression::None => "application/vnd.oci.image.layer.v1.tar",
+        }
+    }
+
+    /// That of a layer of this media type, the image-spec's or docker's; none for layers that not everybody may distribute.
+    pub(crate) fn of_media_type(text: &str) -> Option<Compression> {
+        match text {
+            "application/vnd.docker.image.rootfs.diff.tar.gzip" => Some(Compression::Gzip),
+            "application/vnd.docker.image.rootfs.diff.tar" => Some(Compression::None),
+            _ => [Compression::Gzip, Compression::Zstd, Compression::None]
+                .into_iter()
+                .find(|known| known.media_type() == text),
+        }
+    }
+}
+
 /// A layer that was written.
+#[derive(Debug, Clone)]
 pub(crate) struct WrittenLayer {
+    /// How it is stored.
+    pub compression: Compression,
     /// Digest of its bytes.
     pub digest: Digest,
     /// Digest of the tar archive.
@@ -93,6 +118,14 @@ pub(crate) struct WrittenLayer {
     pub size: u64,
     /// Bytes of the tar archive.
     pub plain: u64,
+}
+
+impl WrittenLayer {
+    /// One that is not compressed.
+    pub(crate) fn plain(diff_id: Digest, length: u64) -> WrittenLayer {
+        let compression = Compression::None;
+        WrittenLayer { compression, digest: diff_id.clone(), diff_id, size: length, plain: length }
+    }
 }
 
 /// What looks after the writing of a layer.
@@ -136,7 +169,7 @@ fn write_packed<P: Write, W: Write>(
     tree: &LayerTree,
     packer: P,
     finish: impl FnOnce(P) -> io::Result<Hashing<W>>,
-    watch: Watch,
+    (compression, watch): (Compression, Watch),
 ) -> Result<WrittenLayer> {
     let doing = || "write the layer";
     let mut out = BufWriter::with_capacity(BUFFER, hashing(packer));
@@ -145,6 +178,7 @@ fn write_packed<P: Write, W: Write>(
     let mut stored = finish(plain.inner).context(doing)?;
     stored.flush().context(doing)?;
     Ok(WrittenLayer {
+        compression,
         digest: stored.hasher.finish(),
         diff_id: plain.hasher.finish(),
         size: stored.bytes,
@@ -164,18 +198,17 @@ pub(crate) fn write(
     match compression {
         Compression::Gzip => {
             let gzip = Gzip::new(hashing(file), Limits::of_this_job(None).threads).context(doing)?;
-            write_packed(tree, gzip, Gzip::finish, watch)
+            write_packed(tree, gzip, Gzip::finish, (compression, watch))
         }
         Compression::Zstd => {
             let zstd = zstd::Encoder::new(hashing(file), ZSTD_LEVEL).context(doing)?;
-            write_packed(tree, zstd, zstd::Encoder::finish, watch)
+            write_packed(tree, zstd, zstd::Encoder::finish, (compression, watch))
         }
         Compression::None => {
             let mut out = hashing(file);
             write_archive(tree, &mut out, watch)?;
             out.flush().context(doing)?;
-            let digest = out.hasher.finish();
-            Ok(WrittenLayer { digest: digest.clone(), diff_id: digest, size: out.bytes, plain: out.bytes })
+            Ok(WrittenLayer::plain(out.hasher.finish(), out.bytes))
         }
     }
 }
@@ -185,8 +218,7 @@ pub(crate) fn measure(tree: &LayerTree, watch: Watch) -> Result<WrittenLayer> {
     let mut out = BufWriter::with_capacity(BUFFER, hashing(io::sink()));
     write_archive(tree, &mut out, watch)?;
     let out = out.into_inner().map_err(|e| err!("hash the layer: {}", e.error()))?;
-    let digest = out.hasher.finish();
-    Ok(WrittenLayer { digest: digest.clone(), diff_id: digest, size: out.bytes, plain: out.bytes })
+    Ok(WrittenLayer::plain(out.hasher.finish(), out.bytes))
 }
 
 /// Writes `tree` as a tar archive.

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 
 use self::config::SavedConfig;
-pub(crate) use self::config::without_image;
+pub(crate) use self::config::{KeptHistory, without_image};
 pub(crate) use self::layer::{
     Compression, LayerTree, Sink, Times, TreeKind, Watch, WrittenLayer, measure, read_tree,
     write as write_layer, write_archive,
@@ -251,8 +251,21 @@ impl SourceBundle {
         self.config["annotations"][ANNOTATION_NAME].as_str()
     }
 
-    /// The documents of an image with these layers.
+    /// The documents of an image with these layers, one for each tree.
     pub(crate) fn documents(&self, layers: &[WrittenLayer]) -> Result<Documents> {
+        self.documents_of(layers, None)
+    }
+
+    /// The documents of an image with these layers, of which it was made.
+    pub(crate) fn documents_of_kept(
+        &self,
+        layers: &[WrittenLayer],
+        history: KeptHistory,
+    ) -> Result<Documents> {
+        self.documents_of(layers, Some(history))
+    }
+
+    fn documents_of(&self, layers: &[WrittenLayer], history: Option<KeptHistory>) -> Result<Documents> {
         let diff_ids: Vec<&Digest> = layers.iter().map(|layer| &layer.diff_id).collect();
         let saved = match &self.built {
             Some(built) => {
@@ -262,17 +275,11 @@ impl SourceBundle {
             }
             None => {
                 let root = &self.trees[0].root;
-                config::saved_config(&self.config, self.original.clone(), root, &diff_ids)
+                config::saved_config(&self.config, self.original.clone(), root, &diff_ids, history)
             }
         };
         let bytes = |value: &Value| serde_json::to_vec(value).map_err(|e| err!("image config: {e}"));
-        let suffix = match self.compression() {
-            Compression::Gzip => "+gzip",
-            Compression::Zstd => "+zstd",
-            Compression::None => "",
-        };
-        let media_type = format!("application/vnd.oci.image.layer.v1.tar{suffix}");
-        let descriptor = |layer: &WrittenLayer| json!({ "mediaType": media_type, "digest": layer.digest, "size": layer.size });
+        let descriptor = |layer: &WrittenLayer| json!({ "mediaType": layer.compression.media_type(), "digest": layer.digest, "size": layer.size });
         let config = bytes(&saved.config)?;
         let mut manifest = json!({
             "schemaVersion": 2,
@@ -286,6 +293,11 @@ impl SourceBundle {
         }
         Ok(Documents { config, manifest: bytes(&manifest)? })
     }
+}
+
+/// The name of the image that a bundle was pulled from, where it was.
+pub(crate) fn pulled_from(bundle: &Path) -> Result<Option<String>> {
+    Ok(SourceBundle::open(What { bundle, overlay: None })?.pulled_from().map(str::to_owned))
 }
 
 /// The upper layer in the directory of an overlay.
