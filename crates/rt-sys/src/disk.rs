@@ -104,6 +104,19 @@ pub fn open_any(parent: BorrowedFd, name: &[u8]) -> Result<File> {
     Ok(File::from(fd))
 }
 
+/// Opens what a directory has said to be a regular file, for reading. None where it is not, or where something keeps it from being
+/// opened so: [`open_any`] says what.
+pub fn open_entry_if_file(parent: BorrowedFd, name: &[u8]) -> Option<(File, Metadata)> {
+    let (Ok(()), Ok(opened)) = (check_component(name), fd::open_entry(parent, name, READ)) else {
+        return None;
+    };
+    let file = File::from(opened);
+    match file.metadata() {
+        Ok(metadata) if metadata.is_file() => Some((file, metadata)),
+        _ => None,
+    }
+}
+
 /// The target of a symbolic link that [`open_any`] has opened. readlinkat(2) takes an empty path for such a descriptor.
 pub fn read_link(link: BorrowedFd) -> Result<Vec<u8>> {
     Ok(fs::readlinkat(link, "", Vec::new())

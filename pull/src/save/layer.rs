@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -20,7 +20,7 @@ use oci_layer::tar::{self, EntryKind, Header};
 use rt_sys::error::{Context, Result};
 use rt_sys::owner::{Device, OWNER_RECORD, OwnerRecord};
 use rt_sys::{bail, disk, err, fd, mount};
-use rustix::fs::OFlags;
+use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -233,9 +233,9 @@ pub(crate) trait Sink {
     fn entry(&mut self, entry: &Header) -> Result<()>;
     /// A regular file that was not there before. `is_plain`: what the header says of it is all that `file` has, but for the record
     /// of its owner.
-    fn file(&mut self, entry: &Header, file: &File, is_plain: bool) -> Result<()>;
+    fn file(&mut self, entry: Header, file: File, is_plain: bool) -> Result<()>;
     /// Another name of a file that was there before, by the name that the header has as its link.
-    fn name(&mut self, entry: &Header, file: &File) -> Result<()>;
+    fn name(&mut self, entry: Header, file: File) -> Result<()>;
 }
 
 /// Gives the entries of a tree to `sink`.
@@ -256,17 +256,17 @@ impl<W: Write> Sink for Archive<'_, W> {
         tar::write_header(self.out, entry).context(|| "write the archive")
     }
 
-    fn file(&mut self, entry: &Header, file: &File, _: bool) -> Result<()> {
-        self.entry(entry)?;
+    fn file(&mut self, entry: Header, mut file: File, _: bool) -> Result<()> {
+        self.entry(&entry)?;
         for piece in entry.extents() {
-            (&*file).seek(SeekFrom::Start(piece.offset)).context(|| "read a sparse file")?;
-            copy(file, piece.length, self.out, self.watch)?;
+            file.seek(SeekFrom::Start(piece.offset)).context(|| "read a sparse file")?;
+            copy(&file, piece.length, self.out, self.watch)?;
         }
         tar::pad(self.out, entry.stored()).context(|| "write the archive")
     }
 
-    fn name(&mut self, entry: &Header, _: &File) -> Result<()> {
-        self.entry(entry)
+    fn name(&mut self, entry: Header, _: File) -> Result<()> {
+        self.entry(&entry)
     }
 }
 
@@ -274,13 +274,13 @@ impl<W: Write> Sink for Archive<'_, W> {
 struct Level {
     dir: OwnedFd,
     path: Vec<u8>,
-    names: Vec<Vec<u8>>,
+    names: Vec<(Vec<u8>, FileType)>,
 }
 
 impl Level {
     fn new(dir: OwnedFd, path: Vec<u8>) -> Result<Level> {
-        let mut names: Vec<_> = disk::entries(dir.as_fd())?.into_iter().map(|(name, _)| name).collect();
-        names.sort_by(|a, b| b.cmp(a));
+        let mut names = disk::entries(dir.as_fd())?;
+        names.sort_by(|(a, _), (b, _)| b.cmp(a));
         Ok(Level { dir, path, names })
     }
 }
@@ -306,14 +306,14 @@ impl<S: Sink> Entries<'_, S> {
     fn write_tree(&mut self, root: OwnedFd) -> Result<()> {
         let mut stack = vec![Level::new(root, Vec::new())?];
         while let Some(level) = stack.last_mut() {
-            let Some(name) = level.names.pop() else {
+            let Some((name, kind)) = level.names.pop() else {
                 stack.pop();
                 continue;
             };
             self.watch.interrupt.check()?;
             let path = join(&level.path, &name);
             let shown = || String::from_utf8_lossy(&path).into_owned();
-            if let Some(inner) = self.entry(level.dir.as_fd(), &name, &path).context(shown)? {
+            if let Some(inner) = self.entry(level.dir.as_fd(), (&name, kind), &path).context(shown)? {
                 stack.push(Level::new(inner, path)?);
             }
         }
@@ -322,7 +322,18 @@ impl<S: Sink> Entries<'_, S> {
 
     /// Reads one entry, as root's where there is no record of its owner: a bundle has only one id, and inside it is root's. A
     /// directory is returned, open.
-    fn entry(&mut self, dir: BorrowedFd, name: &[u8], path: &[u8]) -> Result<Option<OwnedFd>> {
+    fn entry(
+        &mut self,
+        dir: BorrowedFd,
+        (name, kind): (&[u8], FileType),
+        path: &[u8],
+    ) -> Result<Option<OwnedFd>> {
+        if kind == FileType::RegularFile
+            && let Some((file, metadata)) = disk::open_entry_if_file(dir, name)
+        {
+            let entry = self.header(path, &metadata);
+            return self.file(name, file, &metadata, entry).map(|()| None);
+        }
         let shown = || String::from_utf8_lossy(path).escape_default().to_string();
         let any = match fd::open_entry(dir, name, OFlags::PATH) {
             Ok(any) => File::from(any),
@@ -335,10 +346,7 @@ impl<S: Sink> Entries<'_, S> {
         };
         let metadata = disk::metadata(&any)?;
         let kind = metadata.file_type();
-        let mut entry = Header {
-            mtime: (self.times.of(metadata.mtime()), 0),
-            ..Header::new(path.to_vec(), EntryKind::File, metadata.permissions().mode() & 0o7777)
-        };
+        let mut entry = self.header(path, &metadata);
         if kind.is_symlink() {
             entry.kind = EntryKind::Symlink;
             entry.mode = 0o777;
@@ -358,7 +366,9 @@ impl<S: Sink> Entries<'_, S> {
         } else if kind.is_fifo() {
             entry.kind = EntryKind::Fifo;
         } else if kind.is_file() {
-            return self.file(dir, name, entry).map(|()| None);
+            let file = disk::open_file(dir, name)?;
+            let metadata = disk::metadata(&file)?;
+            return self.file(name, file, &metadata, entry).map(|()| None);
         } else if self.kind == TreeKind::Upper && kind.is_char_device() && metadata.rdev() == 0 {
             entry = whiteout_of(path, name);
         } else {
@@ -369,10 +379,15 @@ impl<S: Sink> Entries<'_, S> {
         Ok(None)
     }
 
-    fn file(&mut self, dir: BorrowedFd, name: &[u8], mut entry: Header) -> Result<()> {
-        let shown = String::from_utf8_lossy(&entry.path).escape_default().to_string();
-        let file = disk::open_file(dir, name)?;
-        let metadata = disk::metadata(&file)?;
+    /// The header of what `metadata` describes, as far as it is known for each kind.
+    fn header(&self, path: &[u8], metadata: &Metadata) -> Header {
+        Header {
+            mtime: (self.times.of(metadata.mtime()), 0),
+            ..Header::new(path.to_vec(), EntryKind::File, metadata.permissions().mode() & 0o7777)
+        }
+    }
+
+    fn file(&mut self, name: &[u8], file: File, metadata: &Metadata, mut entry: Header) -> Result<()> {
         let inode = (metadata.dev(), metadata.ino());
         if metadata.nlink() > 1
             && let Some((first, owner)) = self.seen.get(&inode)
@@ -380,9 +395,10 @@ impl<S: Sink> Entries<'_, S> {
             entry.kind = EntryKind::Hardlink;
             entry.link = first.clone();
             (entry.uid, entry.gid) = *owner;
-            return self.sink.name(&entry, &file);
+            return self.sink.name(entry, file);
         }
-        entry.xattrs = disk::xattrs(file.as_fd()).context(|| shown)?;
+        entry.xattrs = disk::xattrs(file.as_fd())
+            .context(|| String::from_utf8_lossy(&entry.path).escape_default().to_string())?;
         let attributes = entry.xattrs.len();
         let marks = self.take_marks(&mut entry)?;
         let is_plain = entry.xattrs.len() == attributes;
@@ -391,7 +407,9 @@ impl<S: Sink> Entries<'_, S> {
         }
         let device = take_record(&mut entry);
         let owner = (entry.uid, entry.gid);
-        self.seen.insert(inode, (entry.path.clone(), owner));
+        if metadata.nlink() > 1 {
+            self.seen.insert(inode, (entry.path.clone(), owner));
+        }
         if let Some(device) = device {
             entry.kind = if device.block { EntryKind::Block } else { EntryKind::Character };
             entry.device = (device.major, device.minor);
@@ -399,12 +417,12 @@ impl<S: Sink> Entries<'_, S> {
         }
         unbind_capability(&mut entry.xattrs);
         entry.size = metadata.len();
-        entry.sparse = holes::sparse_map(&file, &metadata)?;
+        entry.sparse = holes::sparse_map(&file, metadata)?;
         self.holes = self.holes.saturating_add(entry.size - entry.stored());
         if self.holes > HOLES_LIMIT {
             bail!("with it, the holes of all files are more than {} TiB", HOLES_LIMIT >> 40);
         }
-        self.sink.file(&entry, &file, is_plain)
+        self.sink.file(entry, file, is_plain)
     }
 
     /// Takes overlayfs' marks from the attributes of an entry.
