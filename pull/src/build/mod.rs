@@ -212,6 +212,10 @@ struct Builder<'a> {
     layers: Mutex<Vec<(String, Layer)>>,
     /// How many layers were made.
     made: AtomicUsize,
+    /// The stage whose base is the lowest layer of what goes into the store.
+    lowest: Option<usize>,
+    /// What finds out meanwhile what that base is as an archive.
+    measuring: Mutex<Option<output::Measuring>>,
 }
 
 /// Takes a lock. What a thread that panicked has left in it is of no matter: the build ends with it.
@@ -281,11 +285,16 @@ pub(crate) fn build(
         caches: registry_cache::open(&options.caches.from, &options.caches.connect, interrupt)?,
         layers: Mutex::default(),
         made: AtomicUsize::new(0),
+        lowest: None,
+        measuring: Mutex::default(),
     };
     builder.built.resize_with(builder.stages.len(), Mutex::default);
     builder.read_globals(&instructions).map_err(|e| e.context(name.display()))?;
     builder.read_times()?;
     let target = builder.target()?;
+    if outputs.iter().any(|output| matches!(output, Output::Store(_))) {
+        builder.lowest = builder.lowest_of(target);
+    }
     let built = side_by_side::build(&mut builder, target).and_then(|()| builder.stage(target));
     let mut stage = built.map_err(|e| match lock(&builder.failure).take() {
         Some(failure) => failure.context(name.display()),
@@ -617,6 +626,14 @@ impl Builder<'_> {
         Ok(self.named(&image, number).map_or(From::Image(image), From::Stage))
     }
 
+    /// The stage whose base is the lowest layer of stage `number`; none where what FROM says has an error in it.
+    fn lowest_of(&self, mut number: usize) -> Option<usize> {
+        while let Ok(From::Stage(earlier)) = self.base(number, &self.stages[number][0]) {
+            number = earlier;
+        }
+        Some(number)
+    }
+
     /// What `--from` names, in stage `number`.
     fn named_source(&self, from: &str, number: usize) -> Result<From> {
         match self.named_context(from) {
@@ -708,7 +725,11 @@ impl Builder<'_> {
                 let (root, config) = stored(&path)?;
                 let is_ours = is_ours(&path, &root)?;
                 let id = id_of_bundle(&path, is_ours)?;
-                Ok(Stage::new(number, shown, self.chain(Base::Bundle { path, id, is_ours }), config))
+                let stage = Stage::new(number, shown, self.chain(Base::Bundle { path, id, is_ours }), config);
+                if self.lowest == Some(number) {
+                    *lock(&self.measuring) = output::Measuring::begin(self, &stage)?;
+                }
+                Ok(stage)
             }
             From::Files(name) => bail!("{name}: not an image"),
         }

@@ -5,6 +5,7 @@
 
 use std::os::fd::AsFd;
 use std::sync::Mutex;
+use std::thread::JoinHandle;
 
 use serde_json::{Value, json};
 
@@ -163,8 +164,40 @@ fn note(builder: &Builder, part: &mut Part, layer: &WrittenLayer) -> Result<()> 
     builder.place.note(&part.id, &part.facts)
 }
 
+/// A thread that finds out what a base is as an archive, while instructions are done.
+pub(super) struct Measuring {
+    id: String,
+    thread: JoinHandle<Result<WrittenLayer>>,
+}
+
+impl Measuring {
+    /// Begins with the base of `stage`. None where that is known, or no thread can be had.
+    pub(super) fn begin(builder: &Builder, stage: &Stage) -> Result<Option<Measuring>> {
+        let unknown = |part: &Part| written(&part.facts, builder.times).is_none();
+        let Some(Part { id, tree, .. }) = parts_of(builder, stage)?.pop().filter(unknown) else {
+            return Ok(None);
+        };
+        let interrupt = builder.interrupt.clone();
+        let measure = move || save::measure(&tree, Watch { interrupt: &interrupt, meter: &Meter::default() });
+        let thread = std::thread::Builder::new().name("base".into()).spawn(measure);
+        Ok(thread.ok().map(|thread| Measuring { id, thread }))
+    }
+
+    /// Notes what it has found out; what keeps it from that says [`measure`].
+    fn end(self, builder: &Builder, parts: &mut [Part]) -> Result<()> {
+        let measured = self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        match (measured, parts.iter_mut().find(|part| part.id == self.id)) {
+            (Ok(layer), Some(part)) => note(builder, part, &layer),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Finds out what the parts are as archives of which that is not noted, several at a time.
 fn measure(builder: &Builder, parts: &mut [Part]) -> Result<()> {
+    if let Some(measuring) = super::lock(&builder.measuring).take() {
+        measuring.end(builder, parts)?;
+    }
     let unknown: Vec<Mutex<&mut Part>> = parts
         .iter_mut()
         .filter(|part| written(&part.facts, builder.times).is_none())
