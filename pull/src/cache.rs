@@ -82,7 +82,11 @@ impl NewBlob<'_> {
 
     /// Keeps it under its digest.
     pub(crate) fn keep(self, digest: &Digest) -> Result<Arc<File>> {
-        self.cache.publish(&self.name, &self.file, digest)?;
+        match self.cache.publish(&self.name, &self.file, digest) {
+            // It has no lease, so whoever cleans the cache has taken it for rubbish. It is for this call alone then.
+            Err(e) if e.is(libc::ENOENT) => {}
+            kept => kept?,
+        }
         Ok(self.file.clone())
     }
 }
@@ -615,6 +619,27 @@ mod tests {
         let interrupt = Interrupt::default();
         interrupt.stop();
         assert_eq!(cache.verify(&digest, 5, &interrupt).map_err(|e| e.kind()), Err(Kind::Interrupted));
+        std::fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn a_new_blob_is_kept_and_its_file_stays_where_it_cannot_be() {
+        let path = std::env::temp_dir().join(format!("rt-cache-{}", rt_sys::unique::name()));
+        let cache = Cache::open(&path).unwrap();
+        let digest = Digest::of(b"right");
+        let partials = || std::fs::read_dir(path.join("partial")).unwrap().count();
+        for is_swept in [true, false] {
+            let new = cache.new_blob().unwrap();
+            new.file().write_all_at(b"right", 0).unwrap();
+            if is_swept {
+                assert!(cache.sweep(Sweep::All).unwrap().1.is_empty());
+            }
+            let file = new.keep(&digest).unwrap();
+            assert_eq!(file.metadata().unwrap().len(), 5);
+            assert_eq!((cache.find(&digest, Some(5)).is_some(), partials()), (!is_swept, 0));
+        }
+        drop(cache.new_blob().unwrap());
+        assert_eq!(partials(), 0);
         std::fs::remove_dir_all(&path).unwrap();
     }
 }
