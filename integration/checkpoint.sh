@@ -55,6 +55,7 @@ check streams/null 7 "" replaced /dev/null
 check streams/file 1 "standard stream 0 was a file, and is none now" replaced "$work/home/file"
 
 . integration/checkpoint/modes
+. integration/checkpoint/ids
 . integration/checkpoint/forks
 
 # run --checkpoint: ended by signals, and called again until the program has come to its end.

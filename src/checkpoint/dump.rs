@@ -283,6 +283,7 @@ fn seal(
         modes: found.modes,
         memory,
         own_network: subject.network() == Network::Own,
+        ids: processes::ids_of(&tree.program().dir())?,
         gpus: parted.gpus.clone(),
         ..Manifest::new(tree.program().inside, tree.highest())?
     };

@@ -172,6 +172,7 @@ impl Checkpoint for Restore {
         held: &mut dyn FnMut(Held) -> Result<()>,
     ) -> Result<i32> {
         let Some(source) = &self.source else { bail!("there is no image") };
+        source.manifest.check_ids()?;
         filters::check_image(&source.image, &most.filters)?;
         source.manifest.gpus.map(Path::new("/"))?;
         memory_fs::restore(&source.manifest.memory, &memory_fs::of_config(config), &source.image)?;
