@@ -10,7 +10,7 @@ use super::image::{self, Draft, Image};
 use super::manifest::Manifest;
 use super::preflight::{self, Found, Network};
 use super::processes::{self, Tree};
-use super::{contents, criu_log, filters, memory_fs, numbers};
+use super::{contents, criu_log, filters, memory_fs, numbers, restore};
 use crate::container;
 use crate::store::{Record, Store};
 use rt_spec::state::Status;
@@ -40,6 +40,8 @@ pub(crate) struct DumpOptions {
     pub link_remap: bool,
     /// What the program writes to the caller's files goes on in others.
     pub for_clones: bool,
+    /// The layer that takes what the program writes to the root (`--overlay`).
+    pub layer: Option<PathBuf>,
 }
 
 /// What is dumped.
@@ -283,6 +285,10 @@ fn seal(
         modes: found.modes,
         memory,
         own_network: subject.network() == Network::Own,
+        layer: match &options.layer {
+            Some(layer) if restore::has_something(layer)? => Some(layer.clone()),
+            _ => None,
+        },
         ids: processes::ids_of(&tree.program().dir())?,
         gpus: parted.gpus.clone(),
         ..Manifest::new(tree.program().inside, tree.highest())?

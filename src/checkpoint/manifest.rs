@@ -61,6 +61,9 @@ pub(super) struct Manifest {
     pub memory: Vec<PathBuf>,
     /// The container has a network of its own, whose connections were kept.
     pub own_network: bool,
+    /// The layer that has what the program wrote to the root, if there is something in it.
+    #[serde(default)]
+    pub layer: Option<PathBuf>,
     /// The user ids and the group ids that there are inside ([`processes::ids_of`]); none where an older rt has written it.
     #[serde(default)]
     pub ids: Vec<Vec<[u32; 2]>>,
@@ -87,6 +90,7 @@ impl Manifest {
             modes: [0; 3],
             memory: Vec::new(),
             own_network: false,
+            layer: None,
             ids: Vec::new(),
             files: Vec::new(),
             gpus: Gpus::default(),

@@ -17,11 +17,17 @@ use rustix::fs::{self, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// How long criu's list of open files may be, in bytes.
 const MOST: usize = 64 << 20;
+/// criu's list of open files that had been removed.
+const REMOVED: &str = "remap-fpath.img";
+/// FileEntry.reg.id and .ext (regfile.proto); RemapFilePathEntry.orig_id (remap-file-path.proto) has the number of the first, too.
+const ID: u64 = 1;
+const FILE_IS_CALLERS: u64 = 9;
 /// criu's file of what is on its way through sockets.
 const QUEUES: &str = "sk-queues.img";
 
@@ -59,16 +65,13 @@ fn open(path: &Path, resolve: ResolveFlags) -> Result<rustix::fd::OwnedFd, Errno
 /// All paths in a list of open files, messages (FileEntry of criu's fdinfo.proto), and by which links none may lead; none for what is no
 /// such list.
 fn paths(text: &[u8]) -> Option<Vec<(&[u8], ResolveFlags)>> {
-    /// FileEntry.reg.ext (regfile.proto).
-    const FILE_IS_CALLERS: u64 = 9;
     /// FileEntry.usk, and .name and .name_dir of that (sk-unix.proto).
     const SOCKET: u64 = 16;
     const SOCKET_NAMES: [u64; 2] = [11, 14];
     let mut found = Vec::new();
     for entry in numbers::messages(text)? {
         for file in numbers::fields(text, entry.clone(), numbers::FILE)? {
-            // It comes from the call that restores.
-            if numbers::fields(text, file.clone(), FILE_IS_CALLERS)?.pop().is_some_and(|is| text[is] != [0]) {
+            if is_callers(text, &file)? {
                 continue;
             }
             // As the kernel has resolved it.
@@ -88,6 +91,51 @@ fn paths(text: &[u8]) -> Option<Vec<(&[u8], ResolveFlags)>> {
         .into_iter()
         .map(|(path, resolve)| (path.split(|byte| *byte == 0).next().unwrap_or(path), resolve));
     Some(named.filter(|(path, _)| path.starts_with(b"/")).collect())
+}
+
+/// The first file or directory that `image` has open, and that is not there. A file that had been removed is not looked for: criu makes it.
+pub(super) fn missing(image: &Image) -> Result<Option<PathBuf>> {
+    let (files, removed) = (image.file(numbers::FILES, MOST)?, image.file(REMOVED, MOST)?);
+    let unknown = || unknown_form(image, numbers::FILES);
+    let files = files.map_or(Some(Vec::new()), |text| named(&text)).ok_or_else(unknown)?;
+    let removed = removed.map_or(Some(Vec::new()), |text| numbers_of(&text)).ok_or_else(unknown)?;
+    let is_missing = |path: &Path| matches!(fs::lstat(path), Err(Errno::NOENT | Errno::NOTDIR));
+    Ok(files.into_iter().filter(|(id, _)| !removed.contains(id)).map(|(_, path)| path).find(|path| {
+        // Files of processes that are not there yet.
+        !path.starts_with("/proc") && is_missing(path)
+    }))
+}
+
+/// The number and the path of each file in a list of open files that is not the caller's.
+fn named(text: &[u8]) -> Option<Vec<(u64, PathBuf)>> {
+    let mut found = Vec::new();
+    for entry in numbers::messages(text)? {
+        for file in numbers::fields(text, entry, numbers::FILE)? {
+            if is_callers(text, &file)? {
+                continue;
+            }
+            let id = numbers::number(text, numbers::fields(text, file.clone(), ID)?.pop()?)?;
+            let name = numbers::fields(text, file, numbers::FILE_NAME)?.pop()?;
+            if text[name.clone()].starts_with(b"/") {
+                found.push((id, PathBuf::from(OsStr::from_bytes(&text[name]))));
+            }
+        }
+    }
+    Some(found)
+}
+
+/// The numbers of the files in a list of those that had been removed.
+fn numbers_of(text: &[u8]) -> Option<Vec<u64>> {
+    let mut found = Vec::new();
+    for entry in numbers::messages(text)? {
+        found.push(numbers::number(text, numbers::fields(text, entry, ID)?.pop()?)?);
+    }
+    Some(found)
+}
+
+/// True for an open file (RegFileEntry) that comes from the call that restores.
+fn is_callers(text: &[u8], file: &Range<usize>) -> Option<bool> {
+    Some(numbers::fields(text, file.clone(), FILE_IS_CALLERS)?.pop().is_some_and(|is| text[is] != [0]))
 }
 
 /// Looks through what is on its way through sockets.
@@ -246,6 +294,19 @@ mod tests {
         assert_eq!(paths(&text).unwrap(), expected);
         for cut in 0..text.len() {
             paths(&text[..cut]);
+        }
+    }
+
+    #[test]
+    fn files_have_numbers_and_paths() {
+        let name = |name: &[u8]| [&[8, 7, 50, name.len() as u8], name].concat();
+        let callers = [&name(b"/home/out")[..], &[72, 1]].concat();
+        let text = [vec![0; 8], entry(&[26], &name(b"/work/d")), entry(&[26], &callers)].concat();
+        assert_eq!(named(&text).unwrap(), [(7, PathBuf::from("/work/d"))]);
+        let removed = [&[0; numbers::MAGIC][..], &[4, 0, 0, 0, 8, 7, 16, 9]].concat();
+        assert_eq!(numbers_of(&removed).unwrap(), [7]);
+        for cut in 0..text.len() {
+            named(&text[..cut]);
         }
     }
 
