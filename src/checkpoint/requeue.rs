@@ -53,8 +53,34 @@ fn scontrol() -> Command {
     command
 }
 
+/// True where Slurm requeues `job` by itself when it ends, since it is being preempted with a time of grace. Slurm 24.11 requeues a job
+/// that has asked for it meanwhile once more when it has come to its end, and it would begin anew.
+fn is_preempted(job: &str) -> bool {
+    let shown = |words: [&str; 4]| match output::of(scontrol().args(words)) {
+        Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
+        Err(e) => {
+            log::debug!("scontrol {}: {e}", words.join(" "));
+            String::new()
+        }
+    };
+    let field = |text: &str, name: &str| {
+        text.split_whitespace().find_map(|word| Some(word.strip_prefix(name)?.strip_prefix('=')?.to_owned()))
+    };
+    let shown_job = shown(["-o", "show", "job", job]);
+    // The year of a time, or a word for none.
+    if !field(&shown_job, "PreemptTime").is_some_and(|time| time.starts_with(|c: char| c.is_ascii_digit())) {
+        return false;
+    }
+    let Some(partition) = field(&shown_job, "Partition") else { return false };
+    let mode = field(&shown(["-o", "show", "partition", &partition]), "PreemptMode");
+    mode.is_some_and(|mode| mode.split(',').any(|mode| mode.eq_ignore_ascii_case("requeue")))
+}
+
 /// Asks Slurm to requeue `job`. The image is on the disk, so that a refusal is only told: the next job can restore it.
 pub(super) fn request(job: &str) {
+    if is_preempted(job) {
+        return;
+    }
     match output::of(scontrol().args(["requeue", job])) {
         Ok(output) if output.status.success() => {}
         Ok(output) => {
