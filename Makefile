@@ -10,7 +10,7 @@
 # make demo-hooks  the hooks for GPUs and RDMA on a stand-in node
 # make check    format, lints, unit tests, black-box tests as the current user: two minutes after a build
 # make test     everything that CI checks; as root it installs what the tests use
-# make test-slurm  newer versions of Slurm, several nodes, MPI: integration/slurm/results.tsv (root, 20 minutes)
+# make test-slurm  newer versions of Slurm, several nodes, MPI: integration/slurm/results.tsv (root, 30 minutes)
 # make test-kernels  kernels 5.10 to 7.x, aarch64, AppArmor, SELinux, in QEMU: integration/kernels/results.tsv (root, hours)
 # make test-gpu  a node with a GPU of NVIDIA's: integration/gpu/RESULTS.md; `make gpu-kit` makes what it needs there
 # make test-faults  makes each system call of rt fail, and looks at what comes of it: integration/faults.sh

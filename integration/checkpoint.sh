@@ -55,6 +55,7 @@ check streams/null 7 "" replaced /dev/null
 check streams/file 1 "standard stream 0 was a file, and is none now" replaced "$work/home/file"
 
 . integration/checkpoint/modes
+. integration/checkpoint/ids
 . integration/checkpoint/forks
 
 # run --checkpoint: ended by signals, and called again until the program has come to its end.
@@ -93,9 +94,11 @@ check again/image-file 0 "" again USR1 USR1
 flags=--no-new-keyring
 check again/own-keys 0 "" again USR1
 flags= image=$work/init
-requeued() { # SIGNAL: what Slurm was asked
+requeued() { # SIGNAL [TIME]: what Slurm was asked; at the time it preempts the job
 	mkdir -p "$work/home/bin"
-	printf '#!/bin/sh\necho "$@" >>"$HOME/asked"\n' >"$work/home/bin/scontrol"
+	printf '#!/bin/sh\n[ "$2" != show ] || exec cat "$HOME/$3"\necho "$@" >>"$HOME/asked"\n' >"$work/home/bin/scontrol"
+	echo "JobId=281 Partition=low PreemptTime=${2:-None}" >"$work/home/job"
+	echo "PartitionName=low PreemptMode=REQUEUE" >"$work/home/partition"
 	chmod 755 "$work/home/bin/scontrol"
 	rm -rf "$work/home/asked" "$work/images/again"
 	: >"$work/home/output" && chown $uid "$work/home/output"
@@ -107,6 +110,7 @@ requeued() { # SIGNAL: what Slurm was asked
 	rm -rf "$work/images/again"
 }
 check again/requeue 0 "^exit code 75: asked requeue 281$" requeued USR1
+check again/preempted 0 "^exit code 75: asked $" requeued USR1 2026-11-26T15:00:00
 check again/no-requeue 0 "^exit code 75: asked $" requeued TERM
 killed() { # after a periodic image: what was written since is written again, and nothing is missing
 	rm -rf "$work/home/output" "$work/images/again"

@@ -493,8 +493,13 @@ static void directory_of_socket(void)
 // A file that somebody may replace.
 static void replaced(void)
 {
-	int fd = open("/out/x", O_RDWR | O_CREAT, 0600);
-	MUST(fd >= 0 && write(fd, "text", 4) == 4);
+	const char *names[] = { "/out/x", "/out/y (deleted)", "/out/z" };
+	for (int n = 0; n < 3; n++) {
+		int fd = open(names[n], O_RDWR | O_CREAT, 0600);
+		MUST(fd >= 0 && write(fd, "text", 4) == 4);
+	}
+	// Of which another name stays.
+	MUST(link("/out/z", "/out/second") == 0 && unlink("/out/z") == 0);
 	stay();
 }
 

@@ -11,7 +11,7 @@ use super::image::{self, Draft, Image};
 use super::manifest::Manifest;
 use super::preflight::{self, Found, Network};
 use super::processes::{self, Tree};
-use super::{contents, criu_log, filters, memory_fs, numbers, reach};
+use super::{contents, criu_log, filters, memory_fs, numbers, reach, restore};
 use crate::container;
 use crate::store::{Record, Store};
 use rt_spec::state::Status;
@@ -41,6 +41,8 @@ pub(crate) struct DumpOptions {
     pub link_remap: bool,
     /// What the program writes to the caller's files goes on in others.
     pub for_clones: bool,
+    /// The layer that takes what the program writes to the root (`--overlay`).
+    pub layer: Option<PathBuf>,
 }
 
 /// What is dumped.
@@ -286,6 +288,11 @@ fn seal(
         memory,
         own_network: subject.network() == Network::Own,
         pinned: Pinned::of(&tree)?,
+        layer: match &options.layer {
+            Some(layer) if restore::has_something(layer)? => Some(layer.clone()),
+            _ => None,
+        },
+        ids: processes::ids_of(&tree.program().dir())?,
         gpus: parted.gpus.clone(),
         ..Manifest::new(tree.program().inside, tree.highest())?
     };

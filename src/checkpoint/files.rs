@@ -11,7 +11,7 @@ use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What procfs writes behind the path of a removed file.
 const REMOVED: &str = " (deleted)";
@@ -92,6 +92,15 @@ impl Files {
         Ok(())
     }
 
+    /// The first of them that is not there.
+    pub(super) fn missing(&self) -> Option<PathBuf> {
+        let is_missing = |path: &PathBuf| {
+            !path.to_string_lossy().ends_with(REMOVED)
+                && matches!(fs::lstat(path), Err(Errno::NOENT | Errno::NOTDIR))
+        };
+        self.0.keys().map(PathBuf::from).find(is_missing)
+    }
+
     /// Compares what a restored process has of `path`, which the link `link` of procfs leads to.
     ///
     /// # Errors
@@ -111,13 +120,11 @@ impl Files {
     }
 }
 
-/// How `path` is noted; none where criu opens nothing by that, as it makes removed files itself, with their owners, and for the
-/// container's root, which nobody replaces, and which a layer can give another owner.
+/// How `path` is noted, with what procfs writes behind that of a removed file, which criu makes again and opens by a path as well. None
+/// for what is no path, and for the container's root, which nobody replaces, and which a layer can give another owner.
 fn name(path: &Path) -> Option<String> {
     let name = path.to_string_lossy();
-    let is_file =
-        path.is_absolute() && name != "/" && !name.ends_with(REMOVED) && !name.starts_with("/memfd:");
-    is_file.then(|| name.into_owned())
+    (path.is_absolute() && name != "/").then(|| name.into_owned())
 }
 
 /// True for a file of procfs, whose owner changes with the process.

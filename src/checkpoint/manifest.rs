@@ -5,11 +5,12 @@ use super::contents::{self, Part};
 use super::files::Files;
 use super::gpu::Gpus;
 use super::image::Image;
+use super::processes;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err, fd};
 use rustix::fs::{self, Mode, OFlags};
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The file.
 pub(super) const NAME: &str = "rt.json";
@@ -65,6 +66,12 @@ pub(super) struct Manifest {
     pub memory: Vec<PathBuf>,
     /// The container has a network of its own, whose connections were kept.
     pub own_network: bool,
+    /// The layer that has what the program wrote to the root, if there is something in it.
+    #[serde(default)]
+    pub layer: Option<PathBuf>,
+    /// The user ids and the group ids that there are inside ([`processes::ids_of`]); none where an older rt has written it.
+    #[serde(default)]
+    pub ids: Vec<Vec<[u32; 2]>>,
     /// The files that criu has written.
     #[serde(default)]
     pub files: Vec<Part>,
@@ -92,6 +99,8 @@ impl Manifest {
             open: Files::default(),
             memory: Vec::new(),
             own_network: false,
+            layer: None,
+            ids: Vec::new(),
             files: Vec::new(),
             pinned: Pinned::default(),
             gpus: Gpus::default(),
@@ -150,6 +159,17 @@ impl Manifest {
         Ok(manifest)
     }
 
+    /// Fails where this process's user namespace has other ids than the program had: they would be others' ids to it, or none.
+    pub(super) fn check_ids(&self) -> Result<()> {
+        let here = processes::ids_of(Path::new("/proc/self"))?;
+        if self.ids.is_empty() || self.ids == here {
+            return Ok(());
+        }
+        let (had, has) = (shown(&self.ids), shown(&here));
+        Err(err!("the program was user {had} inside, and would be {has} here")
+            .hint("restore it with the --user, --user-map or --as-root that it was started with"))
+    }
+
     /// Fails where this machine cannot run what the image has in memory.
     pub(super) fn check_machine(&self) -> Result<()> {
         let here = std::env::consts::ARCH;
@@ -166,9 +186,19 @@ impl Manifest {
     }
 }
 
+/// As an error names them, in the form of `--user`.
+fn shown(ids: &[Vec<[u32; 2]>]) -> String {
+    let range = |[first, count]: &[u32; 2]| match count {
+        1 => first.to_string(),
+        _ => format!("{first}-{}", u64::from(*first) + u64::from(*count).saturating_sub(1)),
+    };
+    let list = |ranges: &Vec<[u32; 2]>| ranges.iter().map(range).collect::<Vec<_>>().join(",");
+    ids.iter().map(list).collect::<Vec<_>>().join(":")
+}
+
 /// The features of the first processor. Those of another family of machines stand in another line, or in none.
 fn cpu_features() -> Result<Vec<String>> {
-    let text = fd::read_file(std::path::Path::new("/proc/cpuinfo")).context(|| "read /proc/cpuinfo")?;
+    let text = fd::read_file(Path::new("/proc/cpuinfo")).context(|| "read /proc/cpuinfo")?;
     let text = String::from_utf8_lossy(&text).into_owned();
     let list = text.lines().find_map(|line| {
         let (name, list) = line.split_once(':')?;

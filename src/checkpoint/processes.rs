@@ -108,6 +108,25 @@ pub(super) fn threads(pid: i32) -> Result<Vec<i32>> {
     }
 }
 
+/// The user ids and the group ids that a process has inside its user namespace: of each range the first, and how many there are.
+pub(super) fn ids_of(dir: &Path) -> Result<Vec<Vec<[u32; 2]>>> {
+    let read = |name: &str| {
+        let path = dir.join(name);
+        let text = fd::read_file(&path).context(|| format!("read {}", path.display()))?;
+        let text = String::from_utf8_lossy(&text).into_owned();
+        Ok(text.lines().filter_map(range).collect())
+    };
+    ["uid_map", "gid_map"].into_iter().map(read).collect()
+}
+
+/// A line of uid_map (user_namespaces(7)). What the ids are outside depends on who reads it.
+fn range(line: &str) -> Option<[u32; 2]> {
+    let mut numbers = line.split_whitespace().map(str::parse);
+    let mut next = || numbers.next()?.ok();
+    let (first, _outside, count) = (next()?, next()?, next()?);
+    Some([first, count])
+}
+
 /// The text of a file `status` of procfs.
 pub(super) struct Status(pub Vec<u8>);
 

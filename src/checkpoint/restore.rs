@@ -29,6 +29,10 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 use std::path::{Path, PathBuf};
 
+/// Where files have to be that a program has open.
+const OF_ALL_NODES: &str =
+    "a job's TMPDIR, and a /tmp of its own, end with the job: name a directory that all nodes share";
+
 /// See proc_sys_kernel(5).
 const LAST_NUMBER: &str = "/proc/sys/kernel/ns_last_pid";
 
@@ -120,6 +124,12 @@ impl Restore {
         job: Option<String>,
         variable: Lookup<'_>,
     ) -> Result<Restore> {
+        if let Some(job) = &job
+            && requeue::ends_with(dir, job)?
+        {
+            return Err(err!("--checkpoint {}: it is in a directory of job {job}'s own", dir.display())
+                .hint(OF_ALL_NODES));
+        }
         let last = dir.join("last");
         let found = match Place::find(&last) {
             // The directory is made together with the first image.
@@ -138,7 +148,15 @@ impl Restore {
                 let image = image.checked()?;
                 Some((readable(&image)?, image))
             }
-            None => None,
+            None => {
+                if let Some(job) = job.as_ref().filter(|_| requeue::is_again(variable)) {
+                    let dir = dir.display();
+                    rt_sys::log::tell(format_args!(
+                        "job {job} runs again, and {dir} has no checkpoint: the program begins anew"
+                    ));
+                }
+                None
+            }
         };
         // What keeps criu from working is said now, and not only at the signal.
         let programs = Programs::find_by(variable)?;
@@ -146,6 +164,37 @@ impl Restore {
         let source = found.map(open).transpose()?;
         let dump = DumpOptions { image: fd::absolute(last)?, ..DumpOptions::default() };
         Ok(Restore { source, keep: Some(Keep { dump, every, job, programs }), ..Restore::default() })
+    }
+}
+
+impl Restore {
+    /// Has images know of the layer `dir` (`--overlay`).
+    ///
+    /// # Errors
+    /// It has nothing of what the program had written to its layer.
+    pub(crate) fn with_layer(mut self, dir: Option<&Path>) -> Result<Restore> {
+        let dir = dir.map(fd::absolute).transpose()?;
+        let is_there = dir.as_deref().map(has_something).transpose()?.unwrap_or(false);
+        let had = self.source.as_ref().and_then(|source| source.manifest.layer.as_ref());
+        if let Some(had) = had.filter(|_| !is_there) {
+            let shown = dir.as_ref().unwrap_or(had).display();
+            return Err(err!(
+                "--overlay {shown}: it is empty, or not given, and the program had written to its layer"
+            )
+            .hint(OF_ALL_NODES));
+        }
+        if let Some(keep) = &mut self.keep {
+            keep.dump.layer = dir;
+        }
+        Ok(self)
+    }
+}
+
+/// True where the layer `dir` is not empty.
+pub(super) fn has_something(dir: &Path) -> Result<bool> {
+    match look::entries(dir.join(rt_spec::OVERLAY_UPPER)) {
+        Err(e) if e.is(libc::ENOENT) => Ok(false),
+        entries => Ok(!entries?.is_empty()),
     }
 }
 
@@ -173,6 +222,7 @@ impl Checkpoint for Restore {
         held: &mut dyn FnMut(Held) -> Result<()>,
     ) -> Result<i32> {
         let Some(source) = &self.source else { bail!("there is no image") };
+        source.manifest.check_ids()?;
         filters::check_image(&source.image, &most.filters)?;
         source.manifest.gpus.map(Path::new("/"))?;
         memory_fs::restore(&source.manifest.memory, &memory_fs::of_config(config), &source.image)?;
@@ -189,7 +239,11 @@ impl Checkpoint for Restore {
             held(what)
         };
         let restored = source.run_criu(self.tcp_close, runtime, &mut held);
-        restored.map_err(|e| criu_log::explain_in(e, log_in, "restore.log"))?;
+        restored.map_err(|e| match source.manifest.open.missing() {
+            Some(path) => err!("{}, which the program had open, is not there any more", path.display())
+                .hint(OF_ALL_NODES),
+            None => criu_log::explain_in(e, log_in, "restore.log"),
+        })?;
         Ok(source.manifest.program)
     }
 

@@ -30,6 +30,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         tcp_close: flags.has(&TCP_CLOSE),
         link_remap: flags.has(&LINK_REMAP),
         for_clones: false,
+        layer: None,
     };
     checkpoint::dump(&store, &id, &options, None)?;
     Ok(0)

@@ -65,8 +65,16 @@ pub(super) fn run(call: &Call) -> Result<u8> {
             bail!("run: --checkpoint and --detach exclude each other: nobody would take the signals");
         }
         let every = flags.number(&CHECKPOINT_EVERY)?;
+        let layer = match &options.overrides.root {
+            RootAccess::InMemory | RootAccess::Writable => {
+                return Err(err!("run: --checkpoint and a root in memory exclude each other: what the program writes there would be gone")
+                    .hint("--overlay DIR keeps it"));
+            }
+            RootAccess::Overlay { dir, .. } => Some(dir.as_path()),
+            RootAccess::AsConfigured | RootAccess::ReadOnly => None,
+        };
         let restore = Restore::last_of(&dir, every, checkpoint::own_job(), &rt_config::own_variable)?;
-        options.keep(Box::new(restore));
+        options.keep(Box::new(restore.with_layer(layer)?));
     }
     let scratch = match writable(call)? {
         Some(Writable::OnDisk) => Some(Scratch::make(&options.id)?),

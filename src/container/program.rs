@@ -65,12 +65,13 @@ impl ProcessPlan {
         self.no_new_privs && has & caps::SET_IDS == 0
     }
 
-    /// The filters of a program that is not in its caller's session, in the order in which they are loaded.
+    /// The filters of a program that is not in its caller's session, in the order in which they are loaded, as a checkpoint has them.
     pub(super) fn filters(&self) -> Result<Vec<Filter>> {
         let devices = self.is_kept_from_devices().then(devices_filter);
         let shared = self.confinement.any().then(|| shared_filter(self.confinement));
         let own = devices.into_iter().chain(shared).collect::<Result<Vec<_>>>()?;
-        Ok(own.into_iter().chain(self.seccomp.as_ref().map(|plan| plan.filter.clone())).collect())
+        let config = self.seccomp.as_ref().map(SeccompPlan::kept_filter).transpose()?;
+        Ok(own.into_iter().chain(config).collect())
     }
 
     /// True where the config's filter, if there is one, is loaded by [`ProcessPlan::confine`].

@@ -377,6 +377,21 @@ fn run_says_it_at_the_start(ctx: &Ctx) {
         || rt(ctx, &["run", "--checkpoint"]).arg(&dir).arg(&bundle.dir).env("RT_CRIU", some_criu(ctx));
     bundle_of().fails(&["last", "is no image of rt checkpoint"]);
     assert!(dir.join("last/f").exists());
+    for flag in ["--writable", "--writable=disk", "--as-root"] {
+        let error = rt(ctx, &["run", flag, "--checkpoint"]).arg(&dir).arg(&bundle.dir);
+        error.fails(&["--checkpoint and a root in memory exclude each other", "--overlay DIR keeps it"]);
+    }
+    // A job that Slurm has requeued, without an image.
+    let job = |count: &str| {
+        let job = rt(ctx, &["run", "--checkpoint"]).arg(ctx.path("none")).arg(&bundle.dir);
+        job.env("RT_CRIU", some_criu(ctx)).env("SLURM_JOB_ID", "7").env("SLURM_RESTART_COUNT", count).run()
+    };
+    let said = ["job 7 runs again, and", "none has no checkpoint: the program begins anew"];
+    for (count, is_said) in [("1", true), ("0", false)] {
+        let ended = job(count);
+        assert_eq!(ended.code, 0, "{ended:?}");
+        assert!(said.iter().all(|text| ended.stderr.contains(text) == is_said), "{ended:?}");
+    }
 }
 
 /// A directory with a cuda-checkpoint (see cuda.rs).

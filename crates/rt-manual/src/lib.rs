@@ -269,6 +269,10 @@ rt run passes the caller's environment on.",
         text: "Which task of which step rt slurm task, prepare and end are about, and whose it is.",
     },
     Item {
+        name: "SLURM_RESTART_COUNT",
+        text: "That the job was requeued: rt run --checkpoint says where the program begins anew then.",
+    },
+    Item {
         name: "RT_CONTAINER_IMAGE, RT_CONTAINER_RESOLVED, RT_CONTAINER_MOUNTS, RT_CONTAINER_WORKDIR, RT_CONTAINER_NAME, \
 RT_CONTAINER_SAVE, RT_CONTAINER_MOUNT_HOME, RT_CONTAINER_REMAP_ROOT, RT_CONTAINER_ENTRYPOINT, \
 RT_CONTAINER_ENTRYPOINT_LOG, RT_CONTAINER_WRITABLE, RT_CONTAINER_ENV, RT_CONTAINER_UNSHARE, RT_CONTAINER_CACHE, \

@@ -35,6 +35,7 @@ pub(super) fn plan_supervised(
         listener: None,
         metadata: String::new(),
         supervised: true,
+        restored: None,
     })
 }
 
@@ -51,6 +52,18 @@ pub(crate) struct SeccompPlan {
     pub metadata: String,
     /// The notifications go to a supervisor of the runtime's.
     pub supervised: bool,
+    /// What a restored program has in its place, if that is another filter ([`without_capset`]).
+    restored: Option<LinuxSeccomp>,
+}
+
+impl SeccompPlan {
+    /// The filter that a checkpoint keeps.
+    pub(in crate::container) fn kept_filter(&self) -> Result<Filter> {
+        match &self.restored {
+            Some(section) => Ok(filter_of(&compile(section)?)),
+            None => Ok(self.filter.clone()),
+        }
+    }
 }
 
 /// Compiles a seccomp section.
@@ -67,7 +80,39 @@ pub(super) fn plan_filter(section: &LinuxSeccomp) -> Result<SeccompPlan> {
         listener,
         metadata: section.listener_metadata().clone().unwrap_or_default(),
         supervised: false,
+        restored: without_capset(section),
     })
+}
+
+/// A section that answers capset(2) with success, without this answer; none where it has no such answer. criu loads the filters of a
+/// program before it takes capabilities away from it, which it would take for done.
+fn without_capset(section: &LinuxSeccomp) -> Option<LinuxSeccomp> {
+    const CALL: &str = "capset";
+    let is_answer = |rule: &LinuxSyscall| {
+        rule.action() == LinuxSeccompAction::ScmpActErrno
+            && rule.errno_ret() == Some(0)
+            && rule.names().iter().any(|name| name == CALL)
+    };
+    let mut rules = section.syscalls().clone()?;
+    if !rules.iter().any(is_answer) {
+        return None;
+    }
+    for rule in &mut rules {
+        let names = rule.names().iter().filter(|name| *name != CALL).cloned().collect();
+        rule.set_names(names);
+    }
+    rules.retain(|rule| !rule.names().is_empty());
+    // Where the section allows what it names alone.
+    let allowed = LinuxSyscallBuilder::default()
+        .names([CALL.to_owned()])
+        .action(LinuxSeccompAction::ScmpActAllow)
+        .build();
+    if section.default_action() != LinuxSeccompAction::ScmpActAllow {
+        rules.push(allowed.ok()?);
+    }
+    let mut section = section.clone();
+    section.set_syscalls(Some(rules));
+    Some(section)
 }
 
 fn compile(section: &LinuxSeccomp) -> Result<oci_seccomp::Program> {
