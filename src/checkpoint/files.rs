@@ -11,6 +11,8 @@ use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 /// What procfs writes behind the path of a removed file.
@@ -80,7 +82,7 @@ impl Files {
     /// Something of another kind or owner is in the place of a file.
     pub(super) fn check(&self) -> Result<()> {
         for (name, note) in &self.0 {
-            let path = Path::new(name);
+            let path = &path_of(name);
             let flags = OFlags::PATH | OFlags::CLOEXEC;
             match fs::openat2(fs::CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
                 Ok(found) => note.compare(Note::of(&fd::stat(&found)?), path)?,
@@ -98,7 +100,12 @@ impl Files {
             !path.to_string_lossy().ends_with(REMOVED)
                 && matches!(fs::lstat(path), Err(Errno::NOENT | Errno::NOTDIR))
         };
-        self.0.keys().map(PathBuf::from).find(is_missing)
+        self.0.keys().map(|name| path_of(name)).find(is_missing)
+    }
+
+    /// True where there is a note of `path`.
+    pub(super) fn has(&self, path: &Path) -> bool {
+        name(path).is_some_and(|name| self.0.contains_key(&name))
     }
 
     /// Compares what a restored process has of `path`, which the link `link` of procfs leads to.
@@ -120,11 +127,16 @@ impl Files {
     }
 }
 
-/// How `path` is noted, with what procfs writes behind that of a removed file, which criu makes again and opens by a path as well. None
-/// for what is no path, and for the container's root, which nobody replaces, and which a layer can give another owner.
+/// How `path` is noted: each byte as the character with its number, so that names of any bytes are told apart; with what procfs writes
+/// behind that of a removed file, which criu makes again and opens by a path as well. None for what is no path, and for the
+/// container's root, which nobody replaces, and which a layer can give another owner.
 fn name(path: &Path) -> Option<String> {
-    let name = path.to_string_lossy();
-    (path.is_absolute() && name != "/").then(|| name.into_owned())
+    let is_noted = path.is_absolute() && path != Path::new("/");
+    is_noted.then(|| path.as_os_str().as_bytes().iter().map(|byte| char::from(*byte)).collect())
+}
+
+fn path_of(name: &str) -> PathBuf {
+    PathBuf::from(OsString::from_vec(name.chars().map(|c| c as u8).collect()))
 }
 
 /// True for a file of procfs, whose owner changes with the process.
@@ -148,8 +160,9 @@ mod tests {
         assert!(compare(Note(0, 1000, libc::S_IFREG)).unwrap_err().contains("another owner"));
         assert!(compare(Note(1000, 0, libc::S_IFREG)).unwrap_err().contains("another owner"));
         assert!(compare(Note(1000, 1000, libc::S_IFREG | 0o4)).unwrap_err().contains("other permissions"));
-        let names =
-            ["/a", "/", "/a (deleted)", "/memfd:a", "pipe:[7]"].map(|path| name(Path::new(path)).is_some());
-        assert_eq!(names, [true, false, false, false, false]);
+        let names = ["/a", "/", "/a (deleted)", "pipe:[7]"].map(|path| name(Path::new(path)).is_some());
+        assert_eq!(names, [true, false, true, false]);
+        let odd = path_of("/\u{ff}");
+        assert_eq!((odd.as_os_str().as_bytes(), name(&odd).as_deref()), (&b"/\xff"[..], Some("/\u{ff}")));
     }
 }

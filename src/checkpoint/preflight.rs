@@ -149,14 +149,20 @@ pub(super) fn check(tree: &Tree, network: Network, filters: usize) -> Result<Fou
     for descriptor in &descriptors {
         let checked = check_descriptor(descriptor, &memory_files, tree.program().inside == 1, &mut found);
         descriptor.unless_closed(checked)?;
-        if descriptor.mount().is_some_and(|id| mounts.iter().any(|mount| mount.id == id)) {
-            found.files.note(&descriptor.target, &descriptor.path())?;
-        }
     }
+    let mut streams = BTreeSet::new();
     for descriptor in descriptors.iter().filter(|d| d.process.pid == tree.program().pid && d.number <= 2) {
         let number = descriptor.number.unsigned_abs() as usize;
         found.streams[number] = descriptor.unless_closed(stream_name(descriptor, &mounts, &pipes))?;
         (found.kinds[number], found.modes[number]) = descriptor.unless_closed(descriptor.kind())?;
+        if !found.streams[number].is_empty() {
+            streams.insert(&descriptor.target);
+        }
+    }
+    for descriptor in descriptors.iter().filter(|descriptor| !streams.contains(&descriptor.target)) {
+        if descriptor.mount().is_some_and(|id| mounts.iter().any(|mount| mount.id == id)) {
+            found.files.note(&descriptor.target, &descriptor.path())?;
+        }
     }
     check_external(&descriptors, &mounts, &mut found)?;
     check_sockets(&descriptors, tree, network, &mut found)?;
@@ -248,8 +254,12 @@ fn check_maps(tree: &Tree, mounts: &[Mounted], files: &mut Files) -> Result<BTre
             Err(e) if may_have_ended(&e) && has_ended(process)? => continue,
             text => text.context(shown)?,
         };
+        let Ok(text) = String::from_utf8(text) else {
+            return Err(err!("{} has a file in its memory whose name is not in UTF-8", process.shown())
+                .hint("rename it before the program begins"));
+        };
         let mut devices = BTreeMap::new();
-        for mapped in mapped_in(&String::from_utf8_lossy(&text)) {
+        for mapped in mapped_in(&text) {
             if mapped.path.starts_with("/memfd:") {
                 memory_files.insert(mapped.inode.to_owned());
                 continue;

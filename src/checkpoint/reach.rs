@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::ops::Range;
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// How long criu's list of open files may be, in bytes.
 const MOST: usize = 64 << 20;
@@ -55,16 +55,20 @@ pub(super) fn check_names(image: &Image) -> Result<()> {
     match leads_through_link(image)? {
         None => Ok(()),
         Some(path) => Err(err!("{}: its name leads through a link", path.display())
-            .hint("have the program bind its socket by a path without links")),
+            .hint("have the program bind its socket by a path without links and `..`")),
     }
 }
 
-/// The first path of the files in `image` that leads through a link, in this process's root.
+/// The first path of the files in `image` that leads through a link, in this process's root. One with `..` in it can do so later, when
+/// what it begins with is there.
 fn leads_through_link(image: &Image) -> Result<Option<PathBuf>> {
     let Some(text) = image.file(numbers::FILES, MOST)? else { return Ok(None) };
     let paths = paths(&text).ok_or_else(|| unknown_form(image, numbers::FILES))?;
     Ok(paths.into_iter().find(|path| {
         // What is missing is made in the directory above: a file that had been removed, or a socket.
+        if path.components().any(|part| part == Component::ParentDir) {
+            return true;
+        }
         let looked = path.ancestors().map(open);
         let found = looked.into_iter().find(|looked| !matches!(looked, Err(Errno::NOENT)));
         matches!(found, Some(Err(Errno::LOOP)))
@@ -210,11 +214,15 @@ impl<'a> Reach<'a> {
             return Ok(());
         }
         let stat = fs::stat(descriptor.path()).context(|| format!("look at {}", descriptor.text()))?;
+        let is_here = descriptor.mount().is_some_and(|id| self.has(id));
         let is_memory = stat.st_nlink == 0 && descriptor.text().starts_with("/memfd:");
-        if is_memory || self.streams.contains(&(stat.st_dev, stat.st_ino)) {
+        // What the program had open itself is no stream of the caller's, who may have been given its place.
+        let is_stream =
+            self.streams.contains(&(stat.st_dev, stat.st_ino)) && !self.files.has(&descriptor.target);
+        if is_stream || (is_memory && !is_here) {
             return Ok(());
         }
-        if descriptor.mount().is_some_and(|id| self.has(id)) {
+        if is_here {
             return self.files.compare(&descriptor.target, &descriptor.path());
         }
         bail!(

@@ -160,6 +160,9 @@ impl<'a> Launch<'a> {
         if request.checkpoint.is_some() {
             plan.refuse_filters()?;
         }
+        if request.restored().is_some() {
+            restored::check(&plan)?;
+        }
         if request.makes_first() {
             restored::leave_to_criu(&mut plan)?;
         }
@@ -428,6 +431,10 @@ impl<'a> Launch<'a> {
 
     /// Starts init as a process of its own and does the runtime's part until init needs nothing more.
     fn with_init(&self, dir: &ContainerDir) -> Result<Running> {
+        if self.request.restored().is_some() {
+            // Those that end this process are taken while criu works, also of a detached container.
+            signal::block_all();
+        }
         let (link, init_link) = sync::pair()?;
         let runtime = own_pidfd()?;
         let fifo = if self.request.lifetime == Lifetime::Created { Some(dir.make_fifo()?) } else { None };

@@ -35,6 +35,19 @@ pub(super) struct Late {
     readonly: Vec<PathBuf>,
 }
 
+/// Looks at the plan of any container whose program is restored.
+///
+/// # Errors
+/// It has a mount namespace of somebody else's, in which criu would follow no links for the others as well.
+pub(super) fn check(plan: &Plan) -> Result<()> {
+    match plan.makes(Namespace::Mount) {
+        true => Ok(()),
+        false => {
+            Err(err!("the config joins a mount namespace").hint("a program is restored in one of its own"))
+        }
+    }
+}
+
 /// Has `plan` leave the PID namespace to criu.
 ///
 /// # Errors

@@ -14,6 +14,7 @@ use std::process::Command;
 tests! {
     BOTH {
         without_criu, what_one_id_cannot_have, states_that_have_no_image, images_that_are_none, images_of_others, a_restore_can_be_ended,
+        not_in_a_mount_namespace_of_others,
         images_of_other_machines, run_says_it_at_the_start, an_image_replaces_images_alone, places_of_others,
         loaders_of_others, images_that_are_damaged, streams_keep_their_permissions, gpus_are_given_back, gpus_without_cuda_checkpoint, gpus_that_cannot_be_kept,
         gpus_of_a_killed_checkpoint, gpus_that_are_not_here, forks_that_fail,
@@ -192,12 +193,24 @@ fn streams_keep_their_permissions(ctx: &Ctx) {
     }
 }
 
+/// While criu works, no mount follows links.
+fn not_in_a_mount_namespace_of_others(ctx: &Ctx) {
+    let image = image(ctx, "image", |_| {});
+    let namespaces =
+        json!([{ "type": "pid" }, { "type": "uts" }, { "type": "mount", "path": "/proc/self/ns/mnt" }]);
+    let bundle = ctx.bundle().with("/linux/namespaces", namespaces).ops(&["say no"]);
+    let restore = rt(ctx, &["restore", "--bundle"]).arg(&bundle.dir).arg("--image-path").arg(&image);
+    restore.arg(ctx.id()).env("RT_CRIU", some_criu(ctx)).fails(&["joins a mount namespace"]);
+}
+
 /// criu can wait for what never comes, and take minutes.
 fn a_restore_can_be_ended(ctx: &Ctx) {
-    for signal in [libc::SIGTERM, libc::SIGINT] {
+    for (signal, flag) in [(libc::SIGTERM, None), (libc::SIGINT, None), (libc::SIGTERM, Some("--detach"))] {
         let image = image(ctx, "image", |_| {});
         ctx.file("image/wait", "");
-        let job = restore(ctx, &image).env("RT_CRIU", some_criu(ctx)).spawn();
+        let bundle = ctx.bundle().ops(&["ready"]);
+        let restore = rt(ctx, &["restore"]).args(flag).arg("--bundle").arg(&bundle.dir).arg("--image-path");
+        let job = restore.arg(&image).arg(ctx.id()).env("RT_CRIU", some_criu(ctx)).spawn();
         crate::fixture::eventually("criu waits", || image.join("waits").exists().then_some(()));
         crate::sys::kill(job.pid(), signal).unwrap();
         let out = job.wait();

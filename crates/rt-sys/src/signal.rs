@@ -89,15 +89,20 @@ pub fn receive_all() -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// A descriptor that can be read as long as one of `signals`, which are blocked, waits to be taken (signalfd(2)).
+/// A descriptor that can be read as long as one of `signals`, which are blocked, waits to be taken (signalfd(2)). Those that this
+/// process ignores, as under nohup(1), are left out: the kernel keeps them as well while they are blocked.
 pub fn waiting(signals: &[i32]) -> Result<OwnedFd> {
-    // SAFETY: the set is initialised before use, and lives over the call.
+    // SAFETY: the set is initialised before use, and lives over the call. Zeros are a valid sigaction.
     let fd = unsafe {
         let mut set = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
-        signals.iter().for_each(|signal| {
-            libc::sigaddset(&raw mut set, *signal);
-        });
+        for signal in signals {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(*signal, std::ptr::null(), &raw mut action);
+            if action.sa_sigaction != libc::SIG_IGN {
+                libc::sigaddset(&raw mut set, *signal);
+            }
+        }
         libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC)
     };
     let fd = check(fd.into())?;
