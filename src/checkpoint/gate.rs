@@ -8,8 +8,8 @@
 //! signals (F_SETSIG, fcntl(2)), continues it. While criu traces it, nothing does.
 //!
 //! criu executes a program at both (`--action-script`), and waits for its end: this executable, which asks the container's init, and
-//! ends when that has answered. It lies in a file system of its own in a directory of /proc that has a purpose on no machine of today
-//! and comes along when /proc is another one: criu executes it by its path, and nothing else is mounted in each container.
+//! ends when that has answered. criu executes it by a path, and with none of its own descriptors. So it lies in a file system of its
+//! own, which covers a directory that every procfs has, and is mounted once more when another procfs has taken the place of that one.
 
 use crate::container::{self, Held, Moment};
 use rt_sys::error::{Context, Result};
