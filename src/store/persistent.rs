@@ -170,25 +170,43 @@ pub(super) fn own_directory(tmpfs: &Path, kind: &str) -> Result<PathBuf> {
     const NAMES: u32 = 100;
     let me = rustix::process::geteuid().as_raw();
     let first = tmpfs.join(format!("{kind}-{me}"));
-    let taken = match make_own(&first) {
-        Err(e) if !e.is(libc::ENOENT) => e,
-        made => return made.map(|()| first),
-    };
-    let others = || (1..NAMES).map(|n| tmpfs.join(format!("{kind}-{me}.{n}")));
-    let known = others().find(|own| open_layers(own, OFlags::PATH).is_ok());
-    known.or_else(|| others().find(|own| make_own(own).is_ok())).ok_or(taken)
+    let names =
+        || std::iter::once(first.clone()).chain((1..NAMES).map(|n| tmpfs.join(format!("{kind}-{me}.{n}"))));
+    // Whoever makes one meanwhile takes a name.
+    for _ in 0..NAMES {
+        let mut free = None;
+        for own in names() {
+            match look_at(&own)? {
+                Place::Callers => return Ok(own),
+                Place::Free => free = free.or(Some(own)),
+                Place::Others => {}
+            }
+        }
+        let Some(own) = free else { break };
+        match fs::mkdir(&own, Mode::RWXU) {
+            Ok(()) => return Ok(own),
+            Err(Errno::EXIST) => {}
+            Err(e) => return Err(e).context(|| format!("the directory for layers {}", own.display())),
+        }
+    }
+    open_layers(&first, OFlags::PATH).map(|_| first)
 }
 
-/// Makes a directory for the caller's layers where nothing is.
-///
-/// # Errors
-/// What is there is somebody else's.
-fn make_own(own: &Path) -> Result<()> {
-    match fs::mkdir(own, Mode::RWXU) {
-        Ok(()) | Err(Errno::EXIST) => {}
-        Err(e) => return Err(e).context(|| format!("the directory for layers {}", own.display())),
+/// What is at a name for the caller's layers.
+enum Place {
+    Free,
+    Callers,
+    Others,
+}
+
+fn look_at(own: &Path) -> Result<Place> {
+    match fd::open_beside_others(own, OFlags::PATH) {
+        Ok(dir) if is_own_directory(&dir)? => Ok(Place::Callers),
+        // A link, a file's name in the path, or a mount.
+        Ok(_) | Err(Errno::LOOP | Errno::NOTDIR | Errno::XDEV) => Ok(Place::Others),
+        Err(Errno::NOENT) => Ok(Place::Free),
+        Err(e) => Err(e).context(|| format!("the directory for layers {}", own.display())),
     }
-    open_layers(own, OFlags::PATH).map(drop)
 }
 
 /// Opens that directory to read it.
