@@ -200,10 +200,7 @@ fn bundle(what: What<'_>, options: &PushOptions, cache: &Cache, interrupt: &Inte
         files.push(file);
     }
     let base = kept.as_ref().and_then(|kept| kept.pulled_base.clone());
-    let documents = match kept {
-        Some(kept) => bundle.documents_of_kept(&layers, KeptHistory(kept.history))?,
-        None => bundle.documents(&layers)?,
-    };
+    let documents = bundle.documents(&layers, kept.map(|kept| KeptHistory(kept.history)))?;
     let blob = |(layer, file): (WrittenLayer, _)| LocalBlob {
         digest: layer.digest,
         size: layer.size,

@@ -1,14 +1,12 @@
 //! On which processors threads run, where they have chosen that themselves: criu does not keep it (sched_setaffinity(2)).
 
-use super::processes::{Process, Status, Tree, threads};
+use super::processes::{Status, Tree, threads};
 use rt_sys::error::{Context, Result};
-use rt_sys::fd;
 use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 /// The processors of threads by their numbers inside, of those alone that have others than the container got from its caller.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,8 +25,8 @@ impl Pinned {
         for process in &tree.processes {
             for thread in threads(process.pid)? {
                 let Some(own) = processors(thread)?.filter(|own| *own != of_caller) else { continue };
-                if let Some(inside) = inside(process, thread)? {
-                    pinned.0.insert(inside, own);
+                if let Some(status) = Status::of_thread(process.pid, thread)? {
+                    pinned.0.insert(status.last("NSpid")?, own);
                 }
             }
         }
@@ -59,14 +57,5 @@ fn processors(thread: i32) -> Result<Option<Vec<usize>>> {
         Ok(set) => Ok(Some((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())),
         Err(Errno::SRCH) => Ok(None),
         Err(e) => Err(e).context(|| format!("ask for the processors of thread {thread}")),
-    }
-}
-
-/// The number of `thread` inside; none where it has ended.
-fn inside(process: &Process, thread: i32) -> Result<Option<i32>> {
-    let path = PathBuf::from(format!("{}/task/{thread}/status", process.dir().display()));
-    match fd::read_file(&path) {
-        Err(e) if e.is(libc::ENOENT) || e.is(libc::ESRCH) => Ok(None),
-        text => Status(text.context(|| format!("read {}", path.display()))?).last("NSpid").map(Some),
     }
 }

@@ -6,6 +6,7 @@
 
 use super::processes::Process;
 use rt_sys::error::{Context, Result};
+use rt_sys::rootfs::PROC_MAGIC;
 use rt_sys::{bail, err, fd};
 use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
@@ -116,8 +117,7 @@ impl Files {
         let Some(name) = name(path) else { return Ok(()) };
         let stat = fs::stat(link).context(|| format!("look at {}", path.display()))?;
         // It takes the place of the caller's streams.
-        let is_null = stat.st_mode & libc::S_IFMT == libc::S_IFCHR && stat.st_rdev == fs::makedev(1, 3);
-        if is_null || is_kernels(link)? {
+        if fd::is_null_device(&stat) || is_kernels(link)? {
             return Ok(());
         }
         match self.0.get(&name) {
@@ -141,10 +141,8 @@ fn path_of(name: &str) -> PathBuf {
 
 /// True for a file of procfs, whose owner changes with the process.
 fn is_kernels(link: &Path) -> Result<bool> {
-    /// PROC_SUPER_MAGIC (linux/magic.h).
-    const PROC: u64 = 0x9fa0;
     let on = fs::statfs(link).context(|| format!("look at {}", link.display()))?;
-    Ok(on.f_type as u64 == PROC)
+    Ok(on.f_type as u64 == PROC_MAGIC)
 }
 
 #[cfg(test)]

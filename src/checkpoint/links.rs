@@ -10,7 +10,7 @@ use rt_sys::error::{Context, Result};
 use rt_sys::mount::{self, ATTR_NOSYMFOLLOW, Attr, Recursive};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, Mode, OFlags};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// That no link is followed, until [`NoLinks::end`].
 #[derive(Debug)]
@@ -45,11 +45,11 @@ impl NoLinks {
 
 /// Changes the mount at `path` and all below.
 fn set(path: &str, attr: Attr) -> Result<()> {
-    let changed = mount::set_attr(open(path.as_ref())?, Recursive::Yes, attr);
+    let changed = mount::set_attr(open(Path::new(path))?, Recursive::Yes, attr);
     changed.context(|| format!("say whether the mounts below {path} follow links"))
 }
 
-fn open(path: &std::path::Path) -> Result<OwnedFd> {
+fn open(path: &Path) -> Result<OwnedFd> {
     let opened = fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
     opened.context(|| format!("open {}", path.display()))
 }

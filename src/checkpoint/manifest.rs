@@ -69,7 +69,7 @@ pub(super) struct Manifest {
     /// The layer that has what the program wrote to the root, if there is something in it.
     #[serde(default)]
     pub layer: Option<PathBuf>,
-    /// The user ids and the group ids that there are inside ([`processes::ids_of`]); none where an older rt has written it.
+    /// The user ids and the group ids that there are inside ([`processes::ids_of`]); none where nothing is known of them.
     #[serde(default)]
     pub ids: Vec<Vec<[u32; 2]>>,
     /// The files that criu has written.

@@ -104,7 +104,7 @@ impl Descriptor<'_> {
     fn kind(&self) -> Result<(Kind, u32)> {
         let stat = fs::stat(self.path()).context(|| format!("look at {}", self.text()))?;
         let kind = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::CharacterDevice if stat.st_rdev == fs::makedev(1, 3) => Kind::Null,
+            _ if fd::is_null_device(&stat) => Kind::Null,
             FileType::RegularFile => Kind::File,
             _ => Kind::Other,
         };

@@ -2,6 +2,7 @@
 //! inside.
 
 use rt_sys::error::{Context, Result};
+use rt_sys::ns::{self, IdMap};
 use rt_sys::{bail, err, fd, look};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,11 +32,7 @@ pub(super) struct Process {
 impl Process {
     /// Reads process `pid`; `None` where it has ended.
     pub(super) fn read(pid: i32) -> Result<Option<Process>> {
-        let status = |path: String| match fd::read_file(Path::new(&path)) {
-            Err(e) if e.is(libc::ENOENT) || e.is(libc::ESRCH) => Ok(None),
-            text => text.context(|| format!("read {path}")).map(|text| Some(Status(text))),
-        };
-        let Some(main) = status(format!("/proc/{pid}/status"))? else { return Ok(None) };
+        let Some(main) = Status::read(&format!("/proc/{pid}/status"))? else { return Ok(None) };
         let inside = main.last("NSpid")?;
         // Its parent has waited for it since the file was opened.
         if inside == 0 {
@@ -53,7 +50,7 @@ impl Process {
             filters: (main.filters()?, main.filters()?),
         };
         for thread in threads(pid)? {
-            let Some(status) = status(format!("/proc/{pid}/task/{thread}/status"))? else { continue };
+            let Some(status) = Status::of_thread(pid, thread)? else { continue };
             process.highest = process.highest.max(status.last("NSpid")?);
             let (fewest, most) = process.filters;
             process.filters = (fewest.min(status.filters()?), most.max(status.filters()?));
@@ -110,27 +107,28 @@ pub(super) fn threads(pid: i32) -> Result<Vec<i32>> {
 
 /// The user ids and the group ids that a process has inside its user namespace: of each range the first, and how many there are.
 pub(super) fn ids_of(dir: &Path) -> Result<Vec<Vec<[u32; 2]>>> {
-    let read = |name: &str| {
-        let path = dir.join(name);
-        let text = fd::read_file(&path).context(|| format!("read {}", path.display()))?;
-        let text = String::from_utf8_lossy(&text).into_owned();
-        Ok(text.lines().filter_map(range).collect())
-    };
-    ["uid_map", "gid_map"].into_iter().map(read).collect()
-}
-
-/// A line of uid_map (user_namespaces(7)). What the ids are outside depends on who reads it.
-fn range(line: &str) -> Option<[u32; 2]> {
-    let mut numbers = line.split_whitespace().map(str::parse);
-    let mut next = || numbers.next()?.ok();
-    let (first, _outside, count) = (next()?, next()?, next()?);
-    Some([first, count])
+    let maps = ns::maps_of(dir)?;
+    let ranges = |maps: &[IdMap]| maps.iter().map(|map| [map.container, map.size]).collect();
+    Ok(vec![ranges(&maps.uid), ranges(&maps.gid)])
 }
 
 /// The text of a file `status` of procfs.
 pub(super) struct Status(pub Vec<u8>);
 
 impl Status {
+    /// Reads the file at `path`; `None` where its process or thread has ended.
+    fn read(path: &str) -> Result<Option<Status>> {
+        match fd::read_file(Path::new(path)) {
+            Err(e) if e.is(libc::ENOENT) || e.is(libc::ESRCH) => Ok(None),
+            text => text.context(|| format!("read {path}")).map(|text| Some(Status(text))),
+        }
+    }
+
+    /// That of `thread` of process `pid`; `None` where it has ended.
+    pub(super) fn of_thread(pid: i32, thread: i32) -> Result<Option<Status>> {
+        Self::read(&format!("/proc/{pid}/task/{thread}/status"))
+    }
+
     /// What stands behind `key` and a colon.
     pub(super) fn text(&self, key: &str) -> Option<String> {
         let mut lines = self.0.split(|byte| *byte == b'\n').map(String::from_utf8_lossy);

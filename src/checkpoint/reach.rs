@@ -65,10 +65,10 @@ fn leads_through_link(image: &Image) -> Result<Option<PathBuf>> {
     let Some(text) = image.file(numbers::FILES, MOST)? else { return Ok(None) };
     let paths = paths(&text).ok_or_else(|| unknown_form(image, numbers::FILES))?;
     Ok(paths.into_iter().find(|path| {
-        // What is missing is made in the directory above: a file that had been removed, or a socket.
         if path.components().any(|part| part == Component::ParentDir) {
             return true;
         }
+        // What is missing is made in the directory above: a file that had been removed, or a socket.
         let looked = path.ancestors().map(open);
         let found = looked.into_iter().find(|looked| !matches!(looked, Err(Errno::NOENT)));
         matches!(found, Some(Err(Errno::LOOP)))

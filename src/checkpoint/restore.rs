@@ -165,9 +165,7 @@ impl Restore {
         let dump = DumpOptions { image: fd::absolute(last)?, ..DumpOptions::default() };
         Ok(Restore { source, keep: Some(Keep { dump, every, job, programs }), ..Restore::default() })
     }
-}
 
-impl Restore {
     /// Has images know of the layer `dir` (`--overlay`).
     ///
     /// # Errors

@@ -40,8 +40,7 @@ pub(super) fn checks() -> Vec<Check> {
 
 fn version(release: &str) -> Check {
     const NAME: &str = "kernel";
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|n| n.parse::<u32>().ok());
-    let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else {
+    let Some((major, minor)) = rt_sys::kernel_numbers(release) else {
         return Check::note(NAME, format!("{release}: its version is unknown"));
     };
     let lacks = SINCE.iter().filter(|(m, n, _)| (major, minor) < (*m, *n)).map(|(_, _, what)| *what);

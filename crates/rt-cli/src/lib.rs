@@ -116,8 +116,7 @@ pub fn report(error: &Error) {
 /// A remark for the error of a system call that an old kernel may not know.
 fn too_old(errno: Option<i32>, release: &str) -> Option<String> {
     const OLDEST: (u32, u32) = (5, 14);
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|n| n.parse::<u32>().ok());
-    let (major, minor) = (numbers.next()?, numbers.next()?);
+    let (major, minor) = rt_sys::kernel_numbers(release)?;
     let unknown = matches!(errno, Some(libc::ENOSYS | libc::EINVAL | libc::EOPNOTSUPP));
     (unknown && (major, minor) < OLDEST)
         .then(|| format!(" (rt needs Linux {}.{}, this is {major}.{minor})", OLDEST.0, OLDEST.1))

@@ -255,6 +255,12 @@ pub fn stat(fd: impl AsFd) -> Result<fs::Stat> {
     fs::fstat(&fd).context(|| format!("stat {}", shown(&fd)))
 }
 
+/// True for the null device (null(4)), whatever its name is.
+pub fn is_null_device(stat: &fs::Stat) -> bool {
+    fs::FileType::from_raw_mode(stat.st_mode) == fs::FileType::CharacterDevice
+        && stat.st_rdev == fs::makedev(1, 3)
+}
+
 /// The number of the file system that an open file is on (statfs(2), f_type); an error names the file.
 pub fn file_system(fd: impl AsFd) -> Result<u64> {
     let found = fs::fstatfs(&fd).context(|| format!("look at the file system of {}", shown(&fd)))?;

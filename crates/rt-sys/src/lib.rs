@@ -48,6 +48,12 @@ pub fn kernel_release() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
+/// The first two numbers of a kernel's `release`, of which the second is 0 where there is none; none where it begins with no number.
+pub fn kernel_numbers(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|n| n.parse().ok());
+    Some((numbers.next()?, numbers.next().unwrap_or(0)))
+}
+
 /// Turns the C convention (-1 and errno) into a result.
 fn check(ret: libc::c_long) -> Result<libc::c_long> {
     if ret == -1 { Err(Error::from(std::io::Error::last_os_error())) } else { Ok(ret) }

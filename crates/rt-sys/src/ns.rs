@@ -150,7 +150,7 @@ pub fn enter(file: impl AsFd, kind: Namespace) -> Result<()> {
 pub fn open(path: &Path) -> Result<OwnedFd> {
     let fd = fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let magic = crate::fd::file_system(&fd)?;
-    if magic != 0x6e73_6673 && magic != 0x9fa0 {
+    if magic != 0x6e73_6673 && magic != crate::rootfs::PROC_MAGIC {
         crate::bail!("not a namespace");
     }
     Ok(fd)
@@ -312,10 +312,17 @@ impl IdMaps {
 
 /// The maps of the user namespace that this process is in.
 pub fn own_maps() -> Result<IdMaps> {
-    let read = |path: &str| -> Result<Vec<IdMap>> {
-        Ok(parse_map(&std::fs::read_to_string(path).context(|| format!("read {path}"))?))
+    maps_of(Path::new("/proc/self"))
+}
+
+/// The maps of the user namespace of the process whose directory in procfs is `process`. What is outside depends on who reads
+/// them (user_namespaces(7)).
+pub fn maps_of(process: &Path) -> Result<IdMaps> {
+    let read = |name: &str| -> Result<Vec<IdMap>> {
+        let path = process.join(name);
+        Ok(parse_map(&std::fs::read_to_string(&path).context(|| format!("read {}", path.display()))?))
     };
-    Ok(IdMaps { uid: read("/proc/self/uid_map")?, gid: read("/proc/self/gid_map")? })
+    Ok(IdMaps { uid: read("uid_map")?, gid: read("gid_map")? })
 }
 
 /// True where `maps` is the initial user namespace's.

@@ -50,8 +50,7 @@ pub fn is_marked(file: BorrowedFd) -> Result<bool> {
 
 /// Linux 5.15 is the first whose overlayfs copies flags (72db82115d2b).
 fn is_copied_by(release: &str) -> bool {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|text| text.parse().ok());
-    (numbers.next(), numbers.next()) >= (Some(5u32), Some(15u32))
+    crate::kernel_numbers(release) >= Some((5, 15))
 }
 
 #[cfg(test)]

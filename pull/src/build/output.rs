@@ -83,7 +83,7 @@ pub(super) fn write(builder: &Builder, stage: &Stage, outputs: &[Output]) -> Res
         measure(builder, &mut parts)?;
     }
     if let Some(layers) = known(&parts, builder.times) {
-        let documents = image_of(builder, &parts, stage, Compression::None)?.documents(&layers)?;
+        let documents = image_of(builder, &parts, stage, Compression::None)?.documents(&layers, None)?;
         let named = Digest::of(&documents.manifest);
         let image = Image::of_trees(documents)?;
         let trees = shared_trees(stage, &parts)?;

@@ -251,21 +251,12 @@ impl SourceBundle {
         self.config["annotations"][ANNOTATION_NAME].as_str()
     }
 
-    /// The documents of an image with these layers, one for each tree.
-    pub(crate) fn documents(&self, layers: &[WrittenLayer]) -> Result<Documents> {
-        self.documents_of(layers, None)
-    }
-
-    /// The documents of an image with these layers, of which it was made.
-    pub(crate) fn documents_of_kept(
+    /// The documents of an image with these layers: one for each tree or, with their history, those of which it was made.
+    pub(crate) fn documents(
         &self,
         layers: &[WrittenLayer],
-        history: KeptHistory,
+        history: Option<KeptHistory>,
     ) -> Result<Documents> {
-        self.documents_of(layers, Some(history))
-    }
-
-    fn documents_of(&self, layers: &[WrittenLayer], history: Option<KeptHistory>) -> Result<Documents> {
         let diff_ids: Vec<&Digest> = layers.iter().map(|layer| &layer.diff_id).collect();
         let saved = match &self.built {
             Some(built) => {

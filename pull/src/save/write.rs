@@ -43,7 +43,7 @@ impl NewLayout {
             disk::rename(sha256, LAYER, sha256, layer.digest.hex().as_bytes())?;
             layers.push(layer);
         }
-        let documents = bundle.documents(&layers)?;
+        let documents = bundle.documents(&layers, None)?;
         self.write_blob(&documents.config)?;
         let digest = self.write_blob(&documents.manifest)?;
         let index = json!({
@@ -116,7 +116,7 @@ impl NewDockerArchive<'_> {
             let file = disk::create_file(parts.as_fd(), &layer_file(n), 0o600)?;
             layers.push(layer::write(tree, &file, Compression::None, watch)?);
         }
-        let documents = bundle.documents(&layers)?;
+        let documents = bundle.documents(&layers, None)?;
         let digest = Digest::of(&documents.config);
         let config = format!("{}.json", digest.hex());
         let tars: Vec<_> = layers.iter().map(|layer| format!("{}.tar", layer.diff_id.hex())).collect();

@@ -128,9 +128,7 @@ fn entry_of_proc(path: &Path) -> Option<&OsStr> {
 /// The host's null device, proven to be it: a mask by an ordinary file would show that file instead.
 fn host_null() -> Result<OwnedFd> {
     let null = fs::open(NULL, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).context(|| "open /dev/null")?;
-    let stat = fd::stat(&null)?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::CharacterDevice || stat.st_rdev != fs::makedev(1, 3)
-    {
+    if !fd::is_null_device(&fd::stat(&null)?) {
         bail!("/dev/null of this host is not the null device");
     }
     Ok(null)
