@@ -4,6 +4,7 @@
 use super::image::Image;
 use rt_spec::{Spec, mounts};
 use rt_sys::error::{Context, Result};
+use rt_sys::mount::{Propagation, PropagationType};
 use rt_sys::tree::{self, Manner};
 use rt_sys::{bail, fd};
 use rustix::fd::OwnedFd;
@@ -26,6 +27,15 @@ pub(super) fn of_config(spec: &Spec) -> Vec<PathBuf> {
     places.retain(|place| place != Path::new("/dev"));
     places.dedup();
     places
+}
+
+/// Those to which no path of the host leads: where the root is shared, all that is mounted below it can be on the host, too.
+pub(super) fn own(spec: &Spec) -> Vec<PathBuf> {
+    let propagation = spec.linux().as_ref().and_then(|linux| linux.rootfs_propagation().as_deref());
+    match propagation.and_then(mounts::propagation) {
+        Some(Propagation { kind: PropagationType::Shared, .. }) => Vec::new(),
+        _ => of_config(spec),
+    }
 }
 
 /// Copies the content of all `places` of this process's mount namespace into the image.

@@ -20,6 +20,7 @@ mod links;
 mod manifest;
 mod memory_fs;
 mod numbers;
+mod places;
 mod preflight;
 mod processes;
 mod reach;

@@ -12,6 +12,7 @@ use super::gpu::Cuda;
 use super::image::{Image, Place};
 use super::links::NoLinks;
 use super::manifest::{Kind, Manifest};
+use super::places::Places;
 use super::processes::{Process, Status, threads};
 use super::reach::{self, Reach};
 use super::{aside, criu_log, filters, memory_fs, requeue};
@@ -228,6 +229,10 @@ impl Checkpoint for Restore {
         reach::check_paths(&source.image)?;
         source.manifest.open.check()?;
         reach::check_queues(&source.image)?;
+        let own = memory_fs::own(config);
+        if let Some(places) = Places::of(Path::new("/proc/self"), &own, &source.manifest.users)? {
+            places.check_image(&source.image)?;
+        }
         criu_log::make(log_in, "restore.log")?;
         let no_links = NoLinks::begin()?;
         let mut held = |what: Held| {
