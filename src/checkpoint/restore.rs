@@ -34,6 +34,9 @@ use std::path::{Path, PathBuf};
 const OF_ALL_NODES: &str =
     "a job's TMPDIR, and a /tmp of its own, end with the job: name a directory that all nodes share";
 
+/// What a batch job gets that is to end now and run again.
+const PREEMPT: [i32; 2] = [libc::SIGTERM, libc::SIGUSR1];
+
 /// See proc_sys_kernel(5).
 const LAST_NUMBER: &str = "/proc/sys/kernel/ns_last_pid";
 
@@ -146,6 +149,8 @@ impl Restore {
         };
         let found = match found {
             Some(image) => {
+                // They wait until the container is being made, and can be answered.
+                signal::block(&PREEMPT);
                 let image = image.checked()?;
                 Some((readable(&image)?, image))
             }
@@ -258,6 +263,22 @@ impl Checkpoint for Restore {
     fn goes_on(&self, store: &Store, id: &str) -> Result<()> {
         let Some(source) = &self.source else { return Ok(()) };
         source.manifest.gpus.restore(store, id, source.cuda.as_ref())
+    }
+
+    fn interrupts(&self) -> &'static [i32] {
+        const OF_ALL: [i32; 4] = [libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGTERM];
+        const OF_JOBS: [i32; 5] = [OF_ALL[0], OF_ALL[1], OF_ALL[2], libc::SIGTERM, libc::SIGUSR1];
+        if self.keep.is_some() { &OF_JOBS } else { &OF_ALL }
+    }
+
+    fn interrupted(&self, number: i32) -> Option<u8> {
+        let keep = self.keep.as_ref().filter(|_| PREEMPT.contains(&number))?;
+        let image = keep.dump.image.display();
+        rt_sys::log::tell(format_args!(
+            "the program was not restored yet: {image} is there for the next call"
+        ));
+        keep.request(number);
+        Some(requeue::AGAIN)
     }
 
     fn begin(&self) {
@@ -493,9 +514,16 @@ fn check_ids(status: &Status, ids: &FixedIds) -> Result<()> {
 }
 
 impl Keep {
+    /// Asks for the job to be requeued where signal `number` says so.
+    fn request(&self, number: i32) {
+        if let (libc::SIGUSR1, Some(job)) = (number, &self.job) {
+            requeue::request(job);
+        }
+    }
+
     fn signalled(&self, store: &Store, id: &str, number: i32) -> Result<Signalled> {
         let ends = match number {
-            libc::SIGUSR1 | libc::SIGTERM => true,
+            number if PREEMPT.contains(&number) => true,
             libc::SIGALRM if self.every > 0 => false,
             _ => return Ok(Signalled::PassOn),
         };
@@ -506,9 +534,7 @@ impl Keep {
         }
         match dumped {
             Ok(()) if ends => {
-                if let (libc::SIGUSR1, Some(job)) = (number, &self.job) {
-                    requeue::request(job);
-                }
+                self.request(number);
                 Ok(Signalled::Ended(requeue::AGAIN))
             }
             Ok(()) => Ok(Signalled::Taken),
