@@ -16,6 +16,7 @@ mod fork;
 mod gate;
 mod gpu;
 mod image;
+mod left;
 mod links;
 mod manifest;
 mod memory_fs;

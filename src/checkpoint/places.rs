@@ -25,7 +25,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 /// criu's list of what has other names than it was opened by.
-const REMAPS: &str = "remap-fpath.img";
+pub(super) const REMAPS: &str = "remap-fpath.img";
 /// How long it may be, in bytes.
 const MOST: usize = 64 << 20;
 
@@ -198,40 +198,43 @@ fn socket(line: &[u8]) -> Option<(u64, PathBuf)> {
     is_bound.then(|| (inode, PathBuf::from(OsStr::from_bytes(name))))
 }
 
-/// The paths of the removed files and the sockets that criu makes by names, from its lists of open files and of other names; none for
-/// what is no such list.
-fn made(files: &[u8], remaps: Option<&[u8]>) -> Option<Vec<PathBuf>> {
-    /// RemapFilePathEntry.orig_id and .remap_type (remap-file-path.proto). Without a type it can be any.
+/// The removed files that criu makes by their paths, from its lists of open files and of other names: each by its number and its path;
+/// none for what is no such list.
+pub(super) fn removed(files: &[u8], remaps: Option<&[u8]>) -> Option<Vec<(u64, PathBuf)>> {
+    /// RemapFilePathEntry.orig_id, .remap_id and .remap_type (remap-file-path.proto). Without a type it can be any.
     const FILE_ID: u64 = 1;
+    const OWN_ID: u64 = 2;
     const KIND: u64 = 3;
     const GHOST: u64 = 1;
     /// RegFileEntry.id.
     const ID: u64 = 1;
-    let mut removed = BTreeSet::new();
-    for entry in remaps.map_or(Some(Vec::new()), numbers::messages)? {
-        let text = remaps?;
-        let kind = numbers::last(text, entry.clone(), KIND)?;
-        if kind.is_none_or(|kind| kind == GHOST) {
-            removed.insert(numbers::last(text, entry, FILE_ID)??);
+    let Some(text) = remaps else { return Some(Vec::new()) };
+    let mut numbers_of = BTreeMap::new();
+    for entry in numbers::messages(text)? {
+        let number = |field| numbers::last(text, entry.clone(), field);
+        if number(KIND)?.is_none_or(|kind| kind == GHOST) {
+            numbers_of.insert(number(FILE_ID)??, number(OWN_ID)??);
         }
     }
     let mut found = Vec::new();
     for entry in numbers::messages(files)? {
-        for file in numbers::fields(files, entry.clone(), numbers::FILE)? {
-            if numbers::last(files, file.clone(), ID)?.is_some_and(|id| removed.contains(&id)) {
-                found.extend(
-                    numbers::fields(files, file, numbers::FILE_NAME)?
-                        .into_iter()
-                        .map(|name| reach::path_of(&files[name])),
-                );
+        for file in numbers::fields(files, entry, numbers::FILE)? {
+            let id = numbers::last(files, file.clone(), ID)?;
+            if let Some(number) = id.and_then(|id| numbers_of.get(&id)) {
+                let names = numbers::fields(files, file, numbers::FILE_NAME)?;
+                found.extend(names.into_iter().map(|name| (*number, reach::path_of(&files[name]))));
             }
         }
-        found.extend(
-            reach::sockets(files, entry)?
-                .into_iter()
-                .filter(|socket| socket.is_bound)
-                .map(|socket| socket.path),
-        );
+    }
+    Some(found)
+}
+
+/// The paths of those and of the sockets that criu makes by names; none for what is no such list.
+fn made(files: &[u8], remaps: Option<&[u8]>) -> Option<Vec<PathBuf>> {
+    let mut found: Vec<_> = removed(files, remaps)?.into_iter().map(|(_, path)| path).collect();
+    for entry in numbers::messages(files)? {
+        let bound = reach::sockets(files, entry)?.into_iter().filter(|socket| socket.is_bound);
+        found.extend(bound.map(|socket| socket.path));
     }
     Some(found)
 }

@@ -15,7 +15,7 @@ use super::manifest::{Kind, Manifest};
 use super::places::Places;
 use super::processes::{Process, Status, threads};
 use super::reach::{self, Reach};
-use super::{aside, criu_log, filters, memory_fs, requeue};
+use super::{aside, criu_log, filters, left, memory_fs, requeue};
 use crate::container::{self, Checkpoint, Choice, CreateOptions, FixedIds, Held, Limits, Moment, Signalled};
 use crate::store::Store;
 use rt_config::Lookup;
@@ -239,6 +239,7 @@ impl Checkpoint for Restore {
             places.check_image(&source.image)?;
         }
         criu_log::make(log_in, "restore.log")?;
+        let begun = left::begin(&source.image)?;
         let no_links = NoLinks::begin()?;
         let mut held = |what: Held| {
             if what.at == Moment::Made {
@@ -252,6 +253,7 @@ impl Checkpoint for Restore {
                 .hint(OF_ALL_NODES),
             None => criu_log::explain_in(e, log_in, "restore.log"),
         })?;
+        begun.iter().for_each(left::Begun::end);
         Ok(source.manifest.program)
     }
 
