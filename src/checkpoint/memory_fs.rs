@@ -29,13 +29,20 @@ pub(super) fn of_config(spec: &Spec) -> Vec<PathBuf> {
     places
 }
 
-/// Those to which no path of the host leads: where the root is shared, all that is mounted below it can be on the host, too.
+/// Those to which no path of the host leads, and at whose place nothing else is mounted behind. Where the root is shared, all that is
+/// mounted below it can be on the host, too.
 pub(super) fn own(spec: &Spec) -> Vec<PathBuf> {
     let propagation = spec.linux().as_ref().and_then(|linux| linux.rootfs_propagation().as_deref());
-    match propagation.and_then(mounts::propagation) {
-        Some(Propagation { kind: PropagationType::Shared, .. }) => Vec::new(),
-        _ => of_config(spec),
+    if let Some(Propagation { kind: PropagationType::Shared, .. }) = propagation.and_then(mounts::propagation)
+    {
+        return Vec::new();
     }
+    let mut places = of_config(spec);
+    places.retain(|place| {
+        let mut there = spec.mounts().iter().flatten().filter(|mount| mount.destination() == place);
+        there.all(|mount| mount.typ().as_deref() == Some("tmpfs") && !mounts::is_bind(mount))
+    });
+    places
 }
 
 /// Copies the content of all `places` of this process's mount namespace into the image.
