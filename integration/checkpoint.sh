@@ -112,6 +112,29 @@ requeued() { # SIGNAL [TIME]: what Slurm was asked; at the time it preempts the 
 check again/requeue 0 "^exit code 75: asked requeue 281$" requeued USR1
 check again/preempted 0 "^exit code 75: asked $" requeued USR1 2026-11-26T15:00:00
 check again/no-requeue 0 "^exit code 75: asked $" requeued TERM
+interrupted_restores() { # TERM and USR1 at many moments of a restore: each is answered, and the last image is whole
+	local runs signal n
+	rm -rf "$work/images/again"
+	: >"$work/home/output" && chown $uid "$work/home/output"
+	for n in 0 1 2 3 4 6 8 10 12 15 20; do
+		signal=USR1
+		[ $((n % 2)) = 0 ] || signal=TERM
+		become sh -c 'exec "$@" >>$HOME/output 2>$HOME/errors </dev/null' - "$rt" run --checkpoint "$work/images/again" "$work/init" -- cases count &
+		runs=$!
+		case $n in
+		0) grows && sleep 0.3 ;;
+		*) # from where it has found the image on
+			for _ in $(seq 500); do grep -q '^SigBlk:.*[4-7c-f][0-9a-f][0-9a-f][0-9a-f]$' /proc/$runs/status && break; sleep 0.002; done
+			sleep "0.$(printf %03d $((n * 10 - 10)))" ;;
+		esac
+		kill -$signal $runs
+		wait $runs
+		[ $? = 75 ] || { echo "point $n: not exit code 75"; cat "$work/home/errors"; return 1; }
+	done
+	user sh -c 'exec "$@" >>$HOME/output 2>$HOME/errors </dev/null' - "$rt" run --checkpoint "$work/images/again" "$work/init" -- cases count || return 1
+	seq 0 149 | cmp - "$work/home/output" && nobody_left
+}
+check again/interrupted 0 "" interrupted_restores
 killed() { # after a periodic image: what was written since is written again, and nothing is missing
 	rm -rf "$work/home/output" "$work/images/again"
 	become sh -c 'exec "$@" >>$HOME/output 2>$HOME/errors </dev/null' - "$rt" run --name killed --checkpoint "$work/images/again" --checkpoint-every 1 "$work/init" -- cases count &
@@ -281,7 +304,7 @@ for shape in init first; do
 	done
 done
 
-for part in full hostile trap reach; do . integration/checkpoint/$part; done
+for part in full hostile trap reach places left; do . integration/checkpoint/$part; done
 
 # podman and containerd, as root.
 integration/packages podman conmon containerd runc iproute2

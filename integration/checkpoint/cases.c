@@ -490,6 +490,43 @@ static void directory_of_socket(void)
 	stay();
 }
 
+// Sockets with names: clients find them after a restore, too.
+static void named_sockets(void)
+{
+	struct sockaddr_un names[] = { { AF_UNIX, "/tmp/socket" }, { AF_UNIX, "/out/socket" } };
+	int servers[2];
+	for (int n = 0; n < 2; n++) {
+		servers[n] = socket(AF_UNIX, SOCK_STREAM, 0);
+		MUST(bind(servers[n], (void *)&names[n], sizeof names[n]) == 0 && listen(servers[n], 1) == 0);
+	}
+	stay();
+	for (int n = 0; n < 2; n++)
+		MUST(connect(socket(AF_UNIX, SOCK_STREAM, 0), (void *)&names[n], sizeof names[n]) == 0 && accept(servers[n], NULL, NULL) >= 0);
+}
+
+// A removed file that takes a while to be written, in a file system that others see.
+static void removed_large(void)
+{
+	int fd = file_with("/out/removed", 0);
+	MUST(posix_fallocate(fd, 0, 100 << 20) == 0 && unlink("/out/removed") == 0);
+	for (int n = 0; n < 100; n++)
+		MUST(pwrite(fd, "x", 1, (off_t)n << 20 | 4096) == 1);
+	stay();
+	struct stat s;
+	MUST(fstat(fd, &s) == 0 && s.st_size == 100 << 20 && s.st_nlink == 0);
+	five(fd);
+}
+
+// A removed file in a directory that was removed behind it.
+static void removed_directory(void)
+{
+	MUST(mkdir("/out/d", 0755) == 0);
+	int fd = file_with("/out/d/removed", 0);
+	MUST(unlink("/out/d/removed") == 0 && rmdir("/out/d") == 0);
+	stay();
+	five(fd);
+}
+
 // A file that somebody may replace.
 static void replaced(void)
 {
@@ -613,7 +650,8 @@ static const struct {
 	{ "outside", outside }, { "other", stay }, { "stopped", stopped }, { "large", large }, { "proc-cwd", proc_cwd }, { "proc-file", proc_file },
 	{ "proc-passed", proc_passed }, { "directory", directory }, { "directory-watched", directory_watched }, { "replaced", replaced },
 	{ "thread-apart", thread_apart }, { "first-thread-ended", first_thread_ended }, { "pinned", pinned },
-	{ "directory-of-socket", directory_of_socket }, { "continued", continued },
+	{ "directory-of-socket", directory_of_socket }, { "continued", continued }, { "named-sockets", named_sockets },
+	{ "removed-directory", removed_directory }, { "removed-large", removed_large },
 };
 
 int main(int count, char **words)

@@ -9,6 +9,7 @@ use super::criu::{Criu, Opened};
 use super::gpu::{self, Cuda, Parted};
 use super::image::{self, Draft, Image};
 use super::manifest::Manifest;
+use super::places::Places;
 use super::preflight::{self, Found, Network};
 use super::processes::{self, Tree};
 use super::{contents, criu_log, filters, memory_fs, numbers, reach, restore};
@@ -104,7 +105,8 @@ impl Subject {
     /// Looks at everything of the program's processes, from within the container's user namespace: an image file that is mounted by
     /// FUSE lets nobody else look at what is open or in memory of it, not even its user.
     fn check(&self, tree: &Tree) -> Result<Found> {
-        let check = || preflight::check(tree, self.network(), self.filters.len());
+        let own = memory_fs::own(&self.spec);
+        let check = || preflight::check(tree, self.network(), self.filters.len(), &own);
         if !self.namespaces.contains(Namespace::User) {
             return check();
         }
@@ -285,6 +287,7 @@ fn seal(
         kinds: found.kinds,
         modes: found.modes,
         open: found.files,
+        users: found.users,
         memory,
         own_network: subject.network() == Network::Own,
         pinned: Pinned::of(&tree)?,
@@ -328,6 +331,8 @@ fn run_criu(
     let [image_dir, work_dir] = &dirs[..] else { bail!("the directory of the image was not opened") };
     criu_log::make(log_in, "dump.log")?;
     let args = arguments(tree, found, memory, image_dir, work_dir, options, subject.network());
+    let own = memory_fs::own(&subject.spec);
+    let places = Places::of(&tree.program().dir(), &own, &found.users)?;
     let dumped = aside::run(|| {
         // The container's processes must not look into this one, which has descriptors of the host.
         container::undumpable()?;
@@ -341,6 +346,7 @@ fn run_criu(
             false => execute(&opened, &args, &[image_dir, work_dir])?,
         }
         reach::check_names(image)?;
+        places.as_ref().map_or(Ok(()), |places| places.check_image(image))?;
         memory_fs::save(memory, image)
     });
     dumped.map_err(|e| {

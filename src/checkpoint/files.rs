@@ -17,7 +17,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 /// What procfs writes behind the path of a removed file.
-const REMOVED: &str = " (deleted)";
+pub(super) const REMOVED: &str = " (deleted)";
 
 /// What is known of a file: its owner and group as the container's user namespace shows them, and its kind with, of a regular file,
 /// its permissions (st_mode, inode(7)). criu compares those of all files or of none.

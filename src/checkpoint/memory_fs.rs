@@ -4,6 +4,7 @@
 use super::image::Image;
 use rt_spec::{Spec, mounts};
 use rt_sys::error::{Context, Result};
+use rt_sys::mount::{Propagation, PropagationType};
 use rt_sys::tree::{self, Manner};
 use rt_sys::{bail, fd};
 use rustix::fd::OwnedFd;
@@ -25,6 +26,22 @@ pub(super) fn of_config(spec: &Spec) -> Vec<PathBuf> {
     let mut places: Vec<PathBuf> = of_memory.map(|mount| mount.destination().clone()).collect();
     places.retain(|place| place != Path::new("/dev"));
     places.dedup();
+    places
+}
+
+/// Those to which no path of the host leads, and at whose place nothing else is mounted behind. Where the root is shared, all that is
+/// mounted below it can be on the host, too.
+pub(super) fn own(spec: &Spec) -> Vec<PathBuf> {
+    let propagation = spec.linux().as_ref().and_then(|linux| linux.rootfs_propagation().as_deref());
+    if let Some(Propagation { kind: PropagationType::Shared, .. }) = propagation.and_then(mounts::propagation)
+    {
+        return Vec::new();
+    }
+    let mut places = of_config(spec);
+    places.retain(|place| {
+        let mut there = spec.mounts().iter().flatten().filter(|mount| mount.destination() == place);
+        there.all(|mount| mount.typ().as_deref() == Some("tmpfs") && !mounts::is_bind(mount))
+    });
     places
 }
 

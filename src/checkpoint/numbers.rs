@@ -202,6 +202,15 @@ pub(super) fn number(text: &[u8], part: Range<usize>) -> Option<u64> {
     varint(text, part.start).filter(|(_, end)| *end == part.end).map(|(number, _)| number)
 }
 
+/// The number that is the last value of the field `wanted` in the message that is `part` of `text`, if it has one; none where it is no
+/// message.
+pub(super) fn last(text: &[u8], part: Range<usize>, wanted: u64) -> Option<Option<u64>> {
+    match fields(text, part, wanted)?.pop() {
+        Some(value) => number(text, value).map(Some),
+        None => Some(None),
+    }
+}
+
 /// The number that begins at `at`, and where the next byte is.
 fn varint(text: &[u8], at: usize) -> Option<(u64, usize)> {
     let mut number = 0;

@@ -3,6 +3,7 @@
 
 use super::files::Files;
 use super::manifest::Kind;
+use super::places::{self, Places};
 use super::processes::{self, Process, Tree, mapped_in};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Mounted};
@@ -39,6 +40,8 @@ pub(super) struct Found {
     pub modes: [u32; 3],
     /// Files of the caller that the container does not show, by the name that criu is told when it dumps.
     pub external: BTreeSet<String>,
+    /// The program's user ids.
+    pub users: BTreeSet<u32>,
     /// What is open, mapped or executed, or somebody's working directory, by its path.
     pub files: Files,
     /// A socket of datagrams leads to a program outside, such as syslog's, and is connected again by its name.
@@ -96,7 +99,7 @@ impl Descriptor<'_> {
     }
 
     /// The inode of a pipe or a socket.
-    fn inode(&self, kind: &str) -> Option<u64> {
+    pub(super) fn inode(&self, kind: &str) -> Option<u64> {
         let text = self.target.to_str()?;
         text.strip_prefix(kind)?.strip_prefix(":[")?.strip_suffix(']')?.parse().ok()
     }
@@ -129,9 +132,10 @@ impl Descriptor<'_> {
 /// Looks at everything of `tree`.
 ///
 /// # Errors
-/// The first thing that cannot be kept. `filters` is how many seccomp filters each thread has of `rt`.
-pub(super) fn check(tree: &Tree, network: Network, filters: usize) -> Result<Found> {
-    let mut found = Found::default();
+/// The first thing that cannot be kept. `filters` is how many seccomp filters each thread has of `rt`, and `own` is where file systems
+/// are that were made for the container alone.
+pub(super) fn check(tree: &Tree, network: Network, filters: usize, own: &[PathBuf]) -> Result<Found> {
+    let mut found = Found { users: processes::users_of(tree)?, ..Found::default() };
     let mut descriptors = Vec::new();
     for process in &tree.processes {
         check_process(process, filters)?;
@@ -150,6 +154,7 @@ pub(super) fn check(tree: &Tree, network: Network, filters: usize) -> Result<Fou
         let checked = check_descriptor(descriptor, &memory_files, tree.program().inside == 1, &mut found);
         descriptor.unless_closed(checked)?;
     }
+    check_places(tree, &descriptors, own, &found.users)?;
     let mut streams = BTreeSet::new();
     for descriptor in descriptors.iter().filter(|d| d.process.pid == tree.program().pid && d.number <= 2) {
         let number = descriptor.number.unsigned_abs() as usize;
@@ -167,6 +172,19 @@ pub(super) fn check(tree: &Tree, network: Network, filters: usize) -> Result<Fou
     check_external(&descriptors, &mounts, &mut found)?;
     check_sockets(&descriptors, tree, network, &mut found)?;
     Ok(found)
+}
+
+/// Looks at the directories of what criu makes by names when it restores.
+fn check_places(
+    tree: &Tree,
+    descriptors: &[Descriptor<'_>],
+    own: &[PathBuf],
+    users: &BTreeSet<u32>,
+) -> Result<()> {
+    let program = tree.program().dir();
+    let Some(places) = Places::of(&program, own, users)? else { return Ok(()) };
+    let sockets = places::sockets(&program)?;
+    descriptors.iter().try_for_each(|descriptor| descriptor.unless_closed(places.check(descriptor, &sockets)))
 }
 
 fn check_process(process: &Process, filters: usize) -> Result<()> {

@@ -4,7 +4,7 @@
 use rt_sys::error::{Context, Result};
 use rt_sys::ns::{self, IdMap};
 use rt_sys::{bail, err, fd, look};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// A process.
@@ -110,6 +110,19 @@ pub(super) fn ids_of(dir: &Path) -> Result<Vec<Vec<[u32; 2]>>> {
     let maps = ns::maps_of(dir)?;
     let ranges = |maps: &[IdMap]| maps.iter().map(|map| [map.container, map.size]).collect();
     Ok(vec![ranges(&maps.uid), ranges(&maps.gid)])
+}
+
+/// All user ids of the threads of `tree`, those saved and those for files among them.
+pub(super) fn users_of(tree: &Tree) -> Result<BTreeSet<u32>> {
+    let mut users = BTreeSet::new();
+    for process in &tree.processes {
+        for thread in threads(process.pid)? {
+            if let Some(status) = Status::of_thread(process.pid, thread)? {
+                users.extend(status.numbers("Uid")?);
+            }
+        }
+    }
+    Ok(users)
 }
 
 /// The text of a file `status` of procfs.

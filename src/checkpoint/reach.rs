@@ -86,15 +86,7 @@ fn paths(text: &[u8]) -> Option<Vec<PathBuf>> {
     const FILE_IS_CALLERS: u64 = 9;
     /// FileEntry.ify.wd.f_handle.path, .ffy.mark.ie.f_handle.path and .ffy.mark.me.path (fsnotify.proto, fh.proto): what is watched.
     const WATCHED: [&[u64]; 3] = [&[13, 5, 7, 4], &[14, 6, 7, 2, 4], &[14, 6, 8, 2]];
-    /// FileEntry.usk, and .name and .name_dir of that (sk-unix.proto).
-    const SOCKET: u64 = 16;
-    const SOCKET_NAME: u64 = 11;
-    const SOCKET_DIR: u64 = 14;
-    let path = |part: Range<usize>| {
-        // For criu the name of a socket ends with its first zero byte, and an abstract one begins with it.
-        let name = text[part].split(|byte| *byte == 0).next().unwrap_or_default();
-        PathBuf::from(OsString::from_vec(name.to_vec()))
-    };
+    let path = |part: Range<usize>| path_of(&text[part]);
     let mut found = Vec::new();
     for entry in numbers::messages(text)? {
         for file in numbers::fields(text, entry.clone(), numbers::FILE)? {
@@ -110,12 +102,46 @@ fn paths(text: &[u8]) -> Option<Vec<PathBuf>> {
             let paths = numbers::nested(text, entry.clone(), chain)?.into_iter().map(path);
             found.extend(paths.map(|path| Path::new("/").join(path)));
         }
-        for socket in numbers::fields(text, entry, SOCKET)? {
-            let name = numbers::fields(text, socket.clone(), SOCKET_NAME)?.into_iter().next_back().map(path);
-            let dir = numbers::fields(text, socket, SOCKET_DIR)?.into_iter().next_back().map(path);
-            if let Some(name) = name.filter(|name| !name.as_os_str().is_empty()) {
-                found.push(Path::new("/").join(dir.unwrap_or_default()).join(name));
-            }
+        found.extend(sockets(text, entry)?.into_iter().map(|socket| socket.path));
+    }
+    Some(found)
+}
+
+/// The path that a field of criu is.
+pub(super) fn path_of(field: &[u8]) -> PathBuf {
+    // For criu the name of a socket ends with its first zero byte, and an abstract one begins with it.
+    let name = field.split(|byte| *byte == 0).next().unwrap_or_default();
+    PathBuf::from(OsString::from_vec(name.to_vec()))
+}
+
+/// A socket with a path.
+pub(super) struct Socket {
+    pub path: PathBuf,
+    /// criu makes it there. It does not of a stream that is connected.
+    pub is_bound: bool,
+}
+
+/// The socket with a path that the message `entry` in a list of open files is, if any; none for what is no message.
+pub(super) fn sockets(text: &[u8], entry: Range<usize>) -> Option<Vec<Socket>> {
+    /// FileEntry.usk, and .type, .state, .name and .name_dir of that (sk-unix.proto).
+    const SOCKET: u64 = 16;
+    const TYPE: u64 = 3;
+    const STATE: u64 = 4;
+    const NAME: u64 = 11;
+    const DIR: u64 = 14;
+    const DATAGRAMS: u64 = libc::SOCK_DGRAM as u64;
+    /// TCP_ESTABLISHED.
+    const CONNECTED: u64 = 1;
+    let mut found = Vec::new();
+    for socket in numbers::fields(text, entry, SOCKET)? {
+        let last =
+            |field| Some(numbers::fields(text, socket.clone(), field)?.pop().map(|at| path_of(&text[at])));
+        if let Some(name) = last(NAME)?.filter(|name| !name.as_os_str().is_empty()) {
+            let number = |field| numbers::last(text, socket.clone(), field);
+            found.push(Socket {
+                path: Path::new("/").join(last(DIR)?.unwrap_or_default()).join(name),
+                is_bound: number(TYPE)? == Some(DATAGRAMS) || number(STATE)? != Some(CONNECTED),
+            });
         }
     }
     Some(found)
@@ -133,7 +159,7 @@ pub(super) fn check_queues(image: &Image) -> Result<()> {
     }
 }
 
-fn unknown_form(image: &Image, name: &str) -> Error {
+pub(super) fn unknown_form(image: &Image, name: &str) -> Error {
     err!("{}/{name}: it has a form that rt does not know", image.path.display())
 }
 

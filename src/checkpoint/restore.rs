@@ -12,9 +12,10 @@ use super::gpu::Cuda;
 use super::image::{Image, Place};
 use super::links::NoLinks;
 use super::manifest::{Kind, Manifest};
+use super::places::Places;
 use super::processes::{Process, Status, threads};
 use super::reach::{self, Reach};
-use super::{aside, criu_log, filters, memory_fs, requeue};
+use super::{aside, criu_log, filters, left, memory_fs, requeue};
 use crate::container::{self, Checkpoint, Choice, CreateOptions, FixedIds, Held, Limits, Moment, Signalled};
 use crate::store::Store;
 use rt_config::Lookup;
@@ -32,6 +33,9 @@ use std::path::{Path, PathBuf};
 /// Where files have to be that a program has open.
 const OF_ALL_NODES: &str =
     "a job's TMPDIR, and a /tmp of its own, end with the job: name a directory that all nodes share";
+
+/// What a batch job gets that is to end now and run again.
+const PREEMPT: [i32; 2] = [libc::SIGTERM, libc::SIGUSR1];
 
 /// See proc_sys_kernel(5).
 const LAST_NUMBER: &str = "/proc/sys/kernel/ns_last_pid";
@@ -145,6 +149,8 @@ impl Restore {
         };
         let found = match found {
             Some(image) => {
+                // They wait until the container is being made, and can be answered.
+                signal::block(&PREEMPT);
                 let image = image.checked()?;
                 Some((readable(&image)?, image))
             }
@@ -228,7 +234,12 @@ impl Checkpoint for Restore {
         reach::check_paths(&source.image)?;
         source.manifest.open.check()?;
         reach::check_queues(&source.image)?;
+        let own = memory_fs::own(config);
+        if let Some(places) = Places::of(Path::new("/proc/self"), &own, &source.manifest.users)? {
+            places.check_image(&source.image)?;
+        }
         criu_log::make(log_in, "restore.log")?;
+        let begun = left::begin(&source.image)?;
         let no_links = NoLinks::begin()?;
         let mut held = |what: Held| {
             if what.at == Moment::Made {
@@ -242,6 +253,7 @@ impl Checkpoint for Restore {
                 .hint(OF_ALL_NODES),
             None => criu_log::explain_in(e, log_in, "restore.log"),
         })?;
+        begun.iter().for_each(left::Begun::end);
         Ok(source.manifest.program)
     }
 
@@ -253,6 +265,22 @@ impl Checkpoint for Restore {
     fn goes_on(&self, store: &Store, id: &str) -> Result<()> {
         let Some(source) = &self.source else { return Ok(()) };
         source.manifest.gpus.restore(store, id, source.cuda.as_ref())
+    }
+
+    fn interrupts(&self) -> &'static [i32] {
+        const OF_ALL: [i32; 4] = [libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGTERM];
+        const OF_JOBS: [i32; 5] = [OF_ALL[0], OF_ALL[1], OF_ALL[2], libc::SIGTERM, libc::SIGUSR1];
+        if self.keep.is_some() { &OF_JOBS } else { &OF_ALL }
+    }
+
+    fn interrupted(&self, number: i32) -> Option<u8> {
+        let keep = self.keep.as_ref().filter(|_| PREEMPT.contains(&number))?;
+        let image = keep.dump.image.display();
+        rt_sys::log::tell(format_args!(
+            "the program was not restored yet: {image} is there for the next call"
+        ));
+        keep.request(number);
+        Some(requeue::AGAIN)
     }
 
     fn begin(&self) {
@@ -488,9 +516,16 @@ fn check_ids(status: &Status, ids: &FixedIds) -> Result<()> {
 }
 
 impl Keep {
+    /// Asks for the job to be requeued where signal `number` says so.
+    fn request(&self, number: i32) {
+        if let (libc::SIGUSR1, Some(job)) = (number, &self.job) {
+            requeue::request(job);
+        }
+    }
+
     fn signalled(&self, store: &Store, id: &str, number: i32) -> Result<Signalled> {
         let ends = match number {
-            libc::SIGUSR1 | libc::SIGTERM => true,
+            number if PREEMPT.contains(&number) => true,
             libc::SIGALRM if self.every > 0 => false,
             _ => return Ok(Signalled::PassOn),
         };
@@ -501,9 +536,7 @@ impl Keep {
         }
         match dumped {
             Ok(()) if ends => {
-                if let (libc::SIGUSR1, Some(job)) = (number, &self.job) {
-                    requeue::request(job);
-                }
+                self.request(number);
                 Ok(Signalled::Ended(requeue::AGAIN))
             }
             Ok(()) => Ok(Signalled::Taken),

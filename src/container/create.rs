@@ -26,6 +26,7 @@ use rt_sys::process::{self, Child, Memory};
 use rt_sys::{bail, err, fd, signal, tty};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{AsFd, OwnedFd};
+use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 
@@ -103,6 +104,8 @@ struct Launch<'a> {
     watch: Option<Watch>,
     /// Holds the container for ranks that are still to come.
     holder: Option<Holder>,
+    /// The signal that has ended this before a program was restored.
+    interrupted: Cell<Option<i32>>,
 }
 
 /// A running init and what is left to do with it.
@@ -191,6 +194,7 @@ impl<'a> Launch<'a> {
             copies,
             watch,
             holder,
+            interrupted: Cell::new(None),
         })
     }
 
@@ -243,6 +247,10 @@ impl<'a> Launch<'a> {
 
     /// Reserves the id, does `work`, and takes everything back where it fails.
     fn reserved<T>(&self, work: impl FnOnce(&Self, &ContainerDir) -> Result<T>) -> Result<T> {
+        if self.request.restored().is_some() {
+            // Those that end this process are taken while criu works, also of a detached container.
+            signal::block_all();
+        }
         // Never closed: the descriptor holds the lock until this process ends.
         let dir = ManuallyDrop::new(self.store.reserve(&self.id)?);
         self.holding(&dir, work)
@@ -286,7 +294,10 @@ impl<'a> Launch<'a> {
             && !self.plan.process.terminal
             && self.plan.join.is_empty()
             && !self.plan.makes(Namespace::Time);
-        let running = if shared { self.shared_memory(dir)? } else { self.with_init(dir)? };
+        let running = match if shared { self.shared_memory(dir) } else { self.with_init(dir) } {
+            Ok(running) => running,
+            Err(e) => return self.ended_early(dir, e),
+        };
         if self.member().is_some() {
             // The program runs: others may join.
             dir.unlock()?;
@@ -322,6 +333,16 @@ impl<'a> Launch<'a> {
             hooks::run_poststop(&self.plan.hooks, &running.record);
         }
         supervised.map(|()| code)
+    }
+
+    /// The exit code of a call that a signal has ended before the program was restored; where it has none, `e`.
+    fn ended_early(&self, dir: &ContainerDir, e: Error) -> Result<u8> {
+        let (Some(signal), Some(checkpoint)) = (self.interrupted.get(), self.request.restored()) else {
+            return Err(e);
+        };
+        let Some(code) = checkpoint.interrupted(signal) else { return Err(e) };
+        self.request.handover.remove_pid();
+        self.store.remove(dir).map(|()| code)
     }
 
     /// True where only this process can be in the container: a PID namespace ends with its first process, a hook waits for the
@@ -431,10 +452,6 @@ impl<'a> Launch<'a> {
 
     /// Starts init as a process of its own and does the runtime's part until init needs nothing more.
     fn with_init(&self, dir: &ContainerDir) -> Result<Running> {
-        if self.request.restored().is_some() {
-            // Those that end this process are taken while criu works, also of a detached container.
-            signal::block_all();
-        }
         let (link, init_link) = sync::pair()?;
         let runtime = own_pidfd()?;
         let fifo = if self.request.lifetime == Lifetime::Created { Some(dir.make_fifo()?) } else { None };
@@ -599,11 +616,12 @@ impl<'a> Launch<'a> {
     /// The next message from init. criu can take minutes, or wait for what somebody has put in the place of a file: who asks this
     /// process to end has it end then.
     fn hear(&self, link: &Link) -> Result<Option<FromInit>> {
-        if self.request.restored().is_some() {
-            let signals = signal::waiting(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT])?;
+        if let Some(checkpoint) = self.request.restored() {
+            let signals = signal::waiting(checkpoint.interrupts())?;
             let mut fds = [PollFd::new(link, PollFlags::IN), PollFd::new(&signals, PollFlags::IN)];
             process::poll(&mut fds, None)?;
             if fds[0].revents().is_empty() {
+                self.interrupted.set(signal::next(&signals)?);
                 bail!("a signal has ended it before the program was restored");
             }
         }

@@ -445,6 +445,13 @@ pub(crate) trait Checkpoint: std::fmt::Debug {
     /// Called in the runtime when the program goes on, or is about to: it gets back what no memory holds.
     fn goes_on(&self, store: &Store, id: &str) -> Result<()>;
 
+    /// The signals that end a call before the program is restored.
+    fn interrupts(&self) -> &'static [i32];
+
+    /// Called when signal `number` of those has done so, and nothing of the container is left. Returns the exit code in place of an
+    /// error.
+    fn interrupted(&self, number: i32) -> Option<u8>;
+
     /// Called when the program runs, in the foreground, which has blocked all signals.
     fn begin(&self);
 

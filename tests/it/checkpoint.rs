@@ -14,6 +14,7 @@ use std::process::Command;
 tests! {
     BOTH {
         without_criu, what_one_id_cannot_have, states_that_have_no_image, images_that_are_none, images_of_others, a_restore_can_be_ended,
+        a_job_that_is_being_restored_is_run_again,
         not_in_a_mount_namespace_of_others,
         images_of_other_machines, run_says_it_at_the_start, an_image_replaces_images_alone, places_of_others,
         loaders_of_others, images_that_are_damaged, streams_keep_their_permissions, gpus_are_given_back, gpus_without_cuda_checkpoint, gpus_that_cannot_be_kept,
@@ -218,6 +219,52 @@ fn a_restore_can_be_ended(ctx: &Ctx) {
         assert_eq!(ctx.rt(["list", "-q"]).ok().stdout, "");
         fs::remove_dir_all(&image).unwrap();
     }
+}
+
+/// The last image of a batch job is whole: who preempts the job meanwhile has it run again.
+fn a_job_that_is_being_restored_is_run_again(ctx: &Ctx) {
+    let asked = ctx.path("asked");
+    ctx.mkdir("bin");
+    let scontrol = format!("#!/bin/sh\n[ \"$2\" = show ] || echo \"$@\" >>{}\n", asked.display());
+    ctx.file("bin/scontrol", &scontrol);
+    fs::set_permissions(ctx.path("bin/scontrol"), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:/usr/bin:/bin", ctx.path("bin").display());
+    ctx.mkdir("kept");
+    for (signal, is_asked) in [(libc::SIGTERM, false), (libc::SIGUSR1, true)] {
+        let last = image(ctx, "kept/last", |_| {});
+        ctx.file("kept/last/wait", "");
+        let bundle = ctx.bundle().ops(&["ready"]);
+        bundle.write();
+        let run = rt(ctx, &["run", "--checkpoint"])
+            .arg(ctx.path("kept"))
+            .arg("--name")
+            .arg(ctx.id())
+            .arg(&bundle.dir);
+        let run = run.env("RT_CRIU", some_criu(ctx)).env("SLURM_JOB_ID", "7").env("PATH", &path);
+        let job = run.spawn();
+        crate::fixture::eventually("criu waits", || last.join("waits").exists().then_some(()));
+        crate::sys::kill(job.pid(), signal).unwrap();
+        let out = job.wait();
+        assert_eq!((out.code, out.stderr.contains("is there for the next call")), (75, true), "{out:?}");
+        assert_eq!(fs::read_to_string(&asked).ok().is_some_and(|text| text == "requeue 7\n"), is_asked);
+        assert!(last.join("rt.json").exists());
+        assert_eq!(ctx.rt(["list", "-q"]).ok().stdout, "");
+        fs::remove_dir_all(&last).unwrap();
+    }
+    // Others end it as they end `rt restore`.
+    let last = image(ctx, "kept/last", |_| {});
+    ctx.file("kept/last/wait", "");
+    let bundle = ctx.bundle().ops(&["ready"]);
+    bundle.write();
+    let run = rt(ctx, &["run", "--checkpoint"])
+        .arg(ctx.path("kept"))
+        .arg(&bundle.dir)
+        .env("RT_CRIU", some_criu(ctx));
+    let job = run.spawn();
+    crate::fixture::eventually("criu waits", || last.join("waits").exists().then_some(()));
+    crate::sys::kill(job.pid(), libc::SIGINT).unwrap();
+    let out = job.wait();
+    assert_eq!((out.code, out.stderr.contains("a signal has ended it")), (1, true), "{out:?}");
 }
 
 fn images_of_others(ctx: &Ctx) {

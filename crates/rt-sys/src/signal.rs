@@ -47,6 +47,19 @@ pub fn block_all() {
     }
 }
 
+/// Blocks `signals`.
+pub fn block(signals: &[i32]) {
+    // SAFETY: the set is initialised before use; a null old set is allowed.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for signal in signals {
+            libc::sigaddset(&raw mut set, *signal);
+        }
+        libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+    }
+}
+
 /// A signal that has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taken {

@@ -305,6 +305,8 @@ fn helper(
     let mut failed = None;
     let child = process::spawn(Namespaces::NONE, Memory::Shared, || {
         let grandchild = process::spawn(Namespaces::NONE, Memory::Shared, || {
+            // It ends with its mounts, or by whoever ends it: of what the caller blocks it is to know nothing.
+            rt_sys::signal::reset(0);
             // Ctrl-C is for the program, which may want to read its files when it gets it.
             let _ = rustix::process::setsid();
             if numbers.iter().all(|number| fd::keep_over_exec(*number).is_ok()) {

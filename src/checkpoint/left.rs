@@ -1,0 +1,215 @@
+//! What a criu that was killed has left of removed files.
+//!
+//! criu makes such a file under a name of its own beside the one that it had, and does not where that is taken; it then even removes
+//! what is there. So `rt` looks before. A file in an image says that a restore of it has begun: where that was killed, what has a name
+//! of criu's, and could be what criu was making, is removed. All else stays, and is named.
+
+use super::image::Image;
+use super::numbers;
+use super::places::{REMAPS, removed};
+use super::reach::unknown_form;
+use rt_sys::error::{Context, Result};
+use rt_sys::{err, fd};
+use rustix::fd::OwnedFd;
+use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+/// The file that says so, with a byte in it. Who restores has it locked.
+const MARK: &str = "restoring";
+/// How long criu's lists may be, in bytes.
+const MOST: usize = 64 << 20;
+/// How much of a removed file's image says what it was.
+const HEAD: usize = 4096;
+
+/// That a restore of an image with removed files has begun.
+#[derive(Debug)]
+pub(super) struct Begun<'a> {
+    image: &'a Image,
+    /// Held, so that the lock is.
+    _mark: OwnedFd,
+}
+
+/// A removed file in an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Ghost {
+    uid: u32,
+    mode: u32,
+    size: u64,
+}
+
+/// Removes what a restore of `image` that was killed has left in this process's root.
+///
+/// # Errors
+/// Something else has the name.
+pub(super) fn begin(image: &Image) -> Result<Option<Begun<'_>>> {
+    let (files, remaps) = (image.file(numbers::FILES, MOST)?, image.file(REMAPS, MOST)?);
+    let (Some(files), Some(remaps)) = (files, remaps) else { return Ok(None) };
+    let ghosts = removed(&files, Some(&remaps)).ok_or_else(|| unknown_form(image, REMAPS))?;
+    if ghosts.is_empty() {
+        return Ok(None);
+    }
+    let mark = open_mark(image)?;
+    let was_killed = match &mark {
+        Some(mark) => fd::stat(mark)?.st_size > 0,
+        None => false,
+    };
+    for (id, path) in ghosts {
+        if let Some(ghost) = Ghost::read(image, id)? {
+            ghost.make_room(&path, id, was_killed)?;
+        }
+    }
+    let Some(mark) = mark else { return Ok(None) };
+    match rustix::io::pwrite(&mark, b"1", 0) {
+        Err(Errno::NOSPC | Errno::DQUOT) => {}
+        written => written.map(drop).context(|| format!("write {}/{MARK}", image.path.display()))?,
+    }
+    Ok(Some(Begun { image, _mark: mark }))
+}
+
+/// Opens and locks the mark of `image`, and makes it where it is missing; `None` where that cannot be done, or another call has it.
+fn open_mark(image: &Image) -> Result<Option<OwnedFd>> {
+    let shown = || format!("write {}/{MARK}", image.path.display());
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mark = match fs::openat(&image.dir, MARK, flags, Mode::RUSR | Mode::WUSR) {
+        Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOSPC | Errno::DQUOT) => return Ok(None),
+        mark => mark.context(shown)?,
+    };
+    match fs::flock(&mark, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => return Ok(None),
+        // A file system without locks has them for nobody.
+        Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => {}
+        locked => locked.context(shown)?,
+    }
+    Ok(Some(mark))
+}
+
+impl Begun<'_> {
+    /// criu has removed by itself what it has made.
+    pub(super) fn end(&self) {
+        if let Err(e) = fs::unlinkat(&self.image.dir, MARK, AtFlags::empty()) {
+            log::debug!("remove {}/{MARK}: {e}", self.image.path.display());
+        }
+    }
+}
+
+impl Ghost {
+    /// What the image has of the removed file `id`; `None` where that is none that criu makes under a name of its own.
+    fn read(image: &Image, id: u64) -> Result<Option<Ghost>> {
+        let name = format!("ghost-file-{id:x}.img");
+        let shown = || format!("read {}/{name}", image.path.display());
+        let file = fd::open_entry(&image.dir, name.as_str(), OFlags::RDONLY).context(shown)?;
+        let length = fd::stat(&file)?.st_size.unsigned_abs();
+        let mut text = vec![0; HEAD];
+        let read = rustix::io::pread(&file, &mut text[..], 0).context(shown)?;
+        text.truncate(read);
+        // What is cut off has a target of a link that is as long, which is no file that is open.
+        let Some(ghost) = Ghost::of(&text, length) else { return Ok(None) };
+        let is_directory = FileType::from_raw_mode(ghost.mode) == FileType::Directory;
+        Ok((!is_directory).then_some(ghost))
+    }
+
+    /// That of the first bytes of a file of `length` bytes: a message (GhostFileEntry of criu's ghost-file.proto), and the content behind
+    /// it, unless that is in parts.
+    fn of(text: &[u8], length: u64) -> Option<Ghost> {
+        const UID: u64 = 1;
+        const MODE: u64 = 3;
+        const SIZE: u64 = 10;
+        let message = numbers::message_at(text, numbers::MAGIC)?;
+        let number = |field| numbers::last(text, message.clone(), field);
+        Some(Ghost {
+            uid: u32::try_from(number(UID)??).ok()?,
+            mode: u32::try_from(number(MODE)??).ok()?,
+            size: match number(SIZE)? {
+                Some(size) => size,
+                None => length.checked_sub(message.end as u64)?,
+            },
+        })
+    }
+
+    /// Removes what has criu's name for the removed file `path`, where a criu `was_killed` that can have made it.
+    fn make_room(self, path: &Path, id: u64, was_killed: bool) -> Result<()> {
+        let (Some(name), Some(above)) = (path.file_name(), path.parent()) else { return Ok(()) };
+        let own = with(name, &format!(".cr.{id:x}.ghost"));
+        // Where the directory has been removed, criu takes the one above.
+        let Some((dir, at)) = above.ancestors().find_map(|at| directory(at).transpose().map(|dir| (dir, at)))
+        else {
+            return Ok(());
+        };
+        let dir = dir?;
+        let shown = at.join(&own);
+        let Some(found) = look(&dir, &own)? else { return Ok(()) };
+        if !was_killed || !self.can_be(&found) {
+            return Err(err!("{}: it is in the way of a removed file of the program", shown.display()).hint(
+                "another restore makes it, or it is what one has left that was killed: remove it then",
+            ));
+        }
+        // It is a moment in which it has the program's name, too, or another one where that is taken.
+        for name in [name.to_owned(), with(name, ".cr_link")] {
+            if look(&dir, &name)?
+                .is_some_and(|other| (other.st_dev, other.st_ino) == (found.st_dev, found.st_ino))
+            {
+                remove(&dir, &name, at)?;
+            }
+        }
+        remove(&dir, &own, at)
+    }
+
+    /// True for what criu makes of it: as its own user, before it has the file's.
+    fn can_be(self, found: &Stat) -> bool {
+        let kind = FileType::from_raw_mode(found.st_mode);
+        let is_short = kind != FileType::RegularFile || found.st_size.unsigned_abs() <= self.size;
+        let users = [self.uid, rustix::process::geteuid().as_raw()];
+        kind == FileType::from_raw_mode(self.mode) && is_short && users.contains(&found.st_uid)
+    }
+}
+
+fn with(name: &OsStr, end: &str) -> OsString {
+    let mut name = name.to_owned();
+    name.push(end);
+    name
+}
+
+/// Opens a directory, to which no link leads; `None` where it is not there.
+fn directory(path: &Path) -> Result<Option<OwnedFd>> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    match fs::openat2(fs::CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+        Err(Errno::NOENT) => Ok(None),
+        dir => dir.map(Some).context(|| format!("open {}", path.display())),
+    }
+}
+
+/// What has the name `name` in `dir`, a link itself.
+fn look(dir: &OwnedFd, name: &OsStr) -> Result<Option<Stat>> {
+    match fs::openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
+        Err(Errno::NOENT) => Ok(None),
+        Err(e) => Err(e).context(|| format!("look at {}", name.display())),
+        Ok(found) => fd::stat(&found).map(Some),
+    }
+}
+
+fn remove(dir: &OwnedFd, name: &OsStr, at: &Path) -> Result<()> {
+    match fs::unlinkat(dir, name, AtFlags::empty()) {
+        Err(Errno::NOENT) => Ok(()),
+        removed => removed.context(|| format!("remove {}", at.join(name).display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn removed_files_are_told() {
+        let mut text = vec![0; numbers::MAGIC];
+        text.extend([12, 0, 0, 0, 8, 7, 16, 8, 24, 0xa4, 0x83, 0x02, 0x48, 1, 0x50, 9, b'x']);
+        assert_eq!(Ghost::of(&text, 100), Some(Ghost { uid: 7, mode: 0o100_644, size: 9 }));
+        // Its content stands behind it.
+        let mut plain = vec![0; numbers::MAGIC];
+        plain.extend([8, 0, 0, 0, 8, 7, 16, 8, 24, 0xa4, 0x83, 0x02, b'a', b'b']);
+        let length = plain.len() as u64;
+        assert_eq!(Ghost::of(&plain, length), Some(Ghost { uid: 7, mode: 0o100_644, size: 2 }));
+        assert_eq!(Ghost::of(&plain[..numbers::MAGIC + 8], length), None);
+    }
+}

@@ -1,0 +1,295 @@
+//! That nobody else can rename where criu makes files by their names.
+//!
+//! criu makes the removed files and the sockets of a program again in the directories where they were. Then it gives each its owner,
+//! its mode and its times, by its name, with all capabilities of the container's user namespace: whoever can rename there exchanges
+//! it for another user's file, which gets them. So such a directory, and each above it, is one in which only root and the program's
+//! own users rename. What was mounted for the container alone nobody else comes to: its processes are still being made.
+//!
+//! Over one user id criu can do nothing that this user cannot.
+
+use super::files::REMOVED;
+use super::image::Image;
+use super::numbers;
+use super::preflight::Descriptor;
+use super::reach;
+use rt_sys::error::{Context, Result};
+use rt_sys::mount::{self, Mounted};
+use rt_sys::rootfs::PROC_MAGIC;
+use rt_sys::{disk, err, fd, ns};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{self, Mode, OFlags};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+/// criu's list of what has other names than it was opened by.
+pub(super) const REMAPS: &str = "remap-fpath.img";
+/// How long it may be, in bytes.
+const MOST: usize = 64 << 20;
+
+/// Who is not mapped in a user namespace, the host's root among them (user_namespaces(7)).
+const NOBODY: u32 = 65534;
+
+const REMEDY: &str = "criu would give what they put there its owner and mode: chown that directory to root and chmod go-w or +t it, \
+     or have a tmpfs of the container's own there";
+
+/// The directories of a container.
+#[derive(Debug)]
+pub(super) struct Places<'a> {
+    root: OwnedFd,
+    mounts: Vec<Mounted>,
+    /// Where file systems in memory are that were made for it alone.
+    own: &'a [PathBuf],
+    /// The program's users.
+    users: &'a BTreeSet<u32>,
+    /// Its user namespace does not know all ids.
+    hides_ids: bool,
+}
+
+impl<'a> Places<'a> {
+    /// Those that the process with the directory `process` in procfs has; `None` where its user namespace has one user id.
+    pub(super) fn of(process: &Path, own: &'a [PathBuf], users: &'a BTreeSet<u32>) -> Result<Option<Self>> {
+        let maps = ns::maps_of(process)?;
+        if maps.uid.iter().map(|map| u64::from(map.size)).sum::<u64>() <= 1 {
+            return Ok(None);
+        }
+        let root = fs::open(process.join("root"), PLACE.difference(OFlags::NOFOLLOW), Mode::empty());
+        let root = root.context(|| "open the container's root")?;
+        let (mounts, hides_ids) = (mount::table_in(process)?, !ns::is_initial(&maps));
+        Ok(Some(Places { root, mounts, own, users, hides_ids }))
+    }
+
+    /// What others can do to have criu find something else in the place of the file `path`; `None` where they cannot.
+    fn fault(&self, path: &Path) -> Result<Option<String>> {
+        let shown = |at: &Path| format!("look at {}", at.display());
+        let (mut dir, mut at) = (self.root.as_fd().try_clone_to_owned()?, PathBuf::from("/"));
+        for part in path.parent().into_iter().flat_map(Path::components) {
+            let Component::Normal(part) = part else { continue };
+            if !self.is_kept(&dir, Missing::No).context(|| shown(&at))? {
+                return Ok(Some(format!("others can rename in {}", at.display())));
+            }
+            dir = match fs::openat(&dir, part, PLACE, Mode::empty()) {
+                // criu makes it, or goes without.
+                Err(Errno::NOENT) => {
+                    let is_kept = self.is_kept(&dir, Missing::Yes).context(|| shown(&at))?;
+                    return Ok(
+                        (!is_kept).then(|| format!("others can make {} anew", at.join(part).display()))
+                    );
+                }
+                // A link, which is refused for that.
+                Err(Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+                opened => opened.context(|| shown(&at.join(part)))?,
+            };
+            at.push(part);
+        }
+        let is_kept = self.is_kept(&dir, Missing::No).context(|| shown(&at))?;
+        Ok((!is_kept).then(|| format!("others can rename in {}", at.display())))
+    }
+
+    /// True where only root and the program's users can rename in `dir`, or make what is missing there.
+    fn is_kept(&self, dir: &OwnedFd, what: Missing) -> Result<bool> {
+        let mount = disk::mount_id(dir.as_fd());
+        let mount = self.mounts.iter().find(|known| Some(known.id) == mount);
+        if mount.is_some_and(|mount| mount.fstype == b"tmpfs" && self.own.contains(&mount.point)) {
+            return Ok(true);
+        }
+        let stat = fd::stat(dir)?;
+        let uid = stat.st_uid;
+        let is_owned = uid == 0 || self.users.contains(&uid) || (uid == NOBODY && self.hides_ids);
+        // In a directory with the sticky bit nobody renames what is another's, but everybody makes names.
+        let is_sticky = stat.st_mode & libc::S_ISVTX != 0 && what == Missing::No;
+        Ok(is_owned && (stat.st_mode & 0o022 == 0 || is_sticky))
+    }
+
+    /// Looks at the removed file or the socket of a descriptor. `sockets` are those with names, by their inodes.
+    ///
+    /// # Errors
+    /// Others can have criu find something else in its place.
+    pub(super) fn check(&self, descriptor: &Descriptor<'_>, sockets: &BTreeMap<u64, PathBuf>) -> Result<()> {
+        let (what, path) = match descriptor.inode("socket") {
+            Some(inode) => match sockets.get(&inode) {
+                Some(path) => ("socket", path.clone()),
+                None => return Ok(()),
+            },
+            None if self.is_removed(descriptor)? => ("removed file", without_suffix(&descriptor.target)),
+            None => return Ok(()),
+        };
+        match self.fault(&path)? {
+            None => Ok(()),
+            Some(fault) => {
+                Err(descriptor.refused(&format!("the {what} {}, and {fault}", path.display()), REMEDY))
+            }
+        }
+    }
+
+    fn is_removed(&self, descriptor: &Descriptor<'_>) -> Result<bool> {
+        let is_here = descriptor.mount().is_some_and(|id| self.mounts.iter().any(|mount| mount.id == id));
+        if !is_here || !descriptor.target.is_absolute() {
+            return Ok(false);
+        }
+        let shown = || format!("look at {}", descriptor.text());
+        let link = descriptor.path();
+        Ok(fs::stat(&link).context(shown)?.st_nlink == 0
+            && fs::statfs(&link).context(shown)?.f_type as u64 != PROC_MAGIC)
+    }
+
+    /// Looks at all that criu makes by names of `image`.
+    ///
+    /// # Errors
+    /// Others can have criu find something else in the place of one.
+    pub(super) fn check_image(&self, image: &Image) -> Result<()> {
+        let Some(files) = image.file(numbers::FILES, MOST)? else { return Ok(()) };
+        let remaps = image.file(REMAPS, MOST)?;
+        let made =
+            made(&files, remaps.as_deref()).ok_or_else(|| reach::unknown_form(image, numbers::FILES))?;
+        for path in made {
+            if let Some(fault) = self.fault(&path)? {
+                return Err(
+                    err!("{}: it is a removed file or a socket, and {fault}", path.display()).hint(REMEDY)
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether something is looked for that is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    Yes,
+    No,
+}
+
+const PLACE: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
+
+/// The path that the kernel shows of a removed file without what it writes behind that.
+fn without_suffix(path: &Path) -> PathBuf {
+    let text = path.as_os_str().as_bytes();
+    PathBuf::from(OsStr::from_bytes(text.strip_suffix(REMOVED.as_bytes()).unwrap_or(text)))
+}
+
+/// The sockets with an absolute name of the network of the process with the directory `process` in procfs, by their inodes, but for
+/// streams that are connected, which criu gives no name.
+pub(super) fn sockets(process: &Path) -> Result<BTreeMap<u64, PathBuf>> {
+    match fd::read_file(&process.join("net/unix")) {
+        Err(e) if e.is(libc::ENOENT) => Ok(BTreeMap::new()),
+        text => {
+            Ok(text.context(|| "list sockets")?.split(|byte| *byte == b'\n').filter_map(socket).collect())
+        }
+    }
+}
+
+/// What a line of /proc/net/unix says (proc_pid_net(5)).
+fn socket(line: &[u8]) -> Option<(u64, PathBuf)> {
+    const DATAGRAM: &[u8] = b"0002";
+    const CONNECTED: &[u8] = b"03";
+    let (mut fields, mut rest) = (Vec::new(), line);
+    for _ in 0..7 {
+        rest = rest.trim_ascii_start();
+        let end = rest.iter().position(|byte| *byte == b' ')?;
+        fields.push(&rest[..end]);
+        rest = &rest[end..];
+    }
+    let name = rest.strip_prefix(b" ").filter(|name| name.starts_with(b"/"))?;
+    let is_bound = fields[4] == DATAGRAM || fields[5] != CONNECTED;
+    let inode = std::str::from_utf8(fields[6]).ok()?.parse().ok()?;
+    is_bound.then(|| (inode, PathBuf::from(OsStr::from_bytes(name))))
+}
+
+/// The removed files that criu makes by their paths, from its lists of open files and of other names: each by its number and its path;
+/// none for what is no such list.
+pub(super) fn removed(files: &[u8], remaps: Option<&[u8]>) -> Option<Vec<(u64, PathBuf)>> {
+    /// RemapFilePathEntry.orig_id, .remap_id and .remap_type (remap-file-path.proto). Without a type it can be any.
+    const FILE_ID: u64 = 1;
+    const OWN_ID: u64 = 2;
+    const KIND: u64 = 3;
+    const GHOST: u64 = 1;
+    /// RegFileEntry.id.
+    const ID: u64 = 1;
+    let Some(text) = remaps else { return Some(Vec::new()) };
+    let mut numbers_of = BTreeMap::new();
+    for entry in numbers::messages(text)? {
+        let number = |field| numbers::last(text, entry.clone(), field);
+        if number(KIND)?.is_none_or(|kind| kind == GHOST) {
+            numbers_of.insert(number(FILE_ID)??, number(OWN_ID)??);
+        }
+    }
+    let mut found = Vec::new();
+    for entry in numbers::messages(files)? {
+        for file in numbers::fields(files, entry, numbers::FILE)? {
+            let id = numbers::last(files, file.clone(), ID)?;
+            if let Some(number) = id.and_then(|id| numbers_of.get(&id)) {
+                let names = numbers::fields(files, file, numbers::FILE_NAME)?;
+                found.extend(names.into_iter().map(|name| (*number, reach::path_of(&files[name]))));
+            }
+        }
+    }
+    Some(found)
+}
+
+/// The paths of those and of the sockets that criu makes by names; none for what is no such list.
+fn made(files: &[u8], remaps: Option<&[u8]>) -> Option<Vec<PathBuf>> {
+    let mut found: Vec<_> = removed(files, remaps)?.into_iter().map(|(_, path)| path).collect();
+    for entry in numbers::messages(files)? {
+        let bound = reach::sockets(files, entry)?.into_iter().filter(|socket| socket.is_bound);
+        found.extend(bound.map(|socket| socket.path));
+    }
+    Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_with_a_name_are_found() {
+        let of =
+            |line: &str| socket(line.as_bytes()).map(|(inode, path)| (inode, path.display().to_string()));
+        let line = |kind: &str, state: &str, name: &str| {
+            format!("0000000000000000: 00000002 00000000 00010000 {kind} {state}   123{name}")
+        };
+        let found = Some((123, "/run/a b".to_owned()));
+        assert_eq!(of(&line("0001", "01", " /run/a b")), found);
+        assert_eq!(of(&line("0002", "03", " /run/a b")), found);
+        let others =
+            [("0001", "03", " /run/a b"), ("0001", "01", ""), ("0001", "01", " @x"), ("0001", "01", " d/s")];
+        assert!(others.iter().all(|(kind, state, name)| of(&line(kind, state, name)).is_none()));
+        assert_eq!(of("Num       RefCount Protocol Flags    Type St Inode Path"), None);
+    }
+
+    #[test]
+    fn what_is_made_by_names_is_found() {
+        let file = |messages: &[Vec<u8>]| {
+            let mut text = vec![0; numbers::MAGIC];
+            for message in messages {
+                text.extend((message.len() as u32).to_le_bytes());
+                text.extend_from_slice(message);
+            }
+            text
+        };
+        let within = |key: &[u8], inner: &[u8]| [key, &[inner.len() as u8], inner].concat();
+        let reg =
+            |id: u8, name: &[u8]| within(&[8, 1, 16, id, 26], &[&[8, id][..], &within(&[50], name)].concat());
+        let socket = |kind: u8, state: u8| {
+            let name = [&[8, 9, 24, kind, 32, state][..], &within(&[90], b"/s")].concat();
+            within(&[8, 1, 16, 9, 130, 1], &name)
+        };
+        let files = file(&[
+            reg(1, b"/kept"),
+            reg(2, b"/gone"),
+            reg(3, b"/linked"),
+            reg(4, b"/old"),
+            socket(1, 10),
+            socket(1, 1),
+            socket(2, 1),
+        ]);
+        // 2 is a removed file, 3 has another name, and of 4 it is not said.
+        let remaps = file(&[vec![8, 2, 16, 1, 24, 1], vec![8, 3, 16, 9, 24, 0], vec![8, 4, 16, 2]]);
+        let paths = |names: &[&str]| Some(names.iter().map(PathBuf::from).collect());
+        assert_eq!(made(&files, Some(&remaps)), paths(&["/gone", "/old", "/s", "/s"]));
+        assert_eq!(made(&files, None), paths(&["/s", "/s"]));
+        assert_eq!(made(&files, Some(&remaps[..remaps.len() - 1])), None);
+    }
+}
