@@ -104,9 +104,10 @@ impl Subject {
 
     /// Looks at everything of the program's processes, from within the container's user namespace: an image file that is mounted by
     /// FUSE lets nobody else look at what is open or in memory of it, not even its user.
-    fn check(&self, tree: &Tree) -> Result<Found> {
+    /// `without_links` are paths that criu has found of sockets and of what is watched.
+    fn check(&self, tree: &Tree, without_links: Option<&[PathBuf]>) -> Result<Found> {
         let own = memory_fs::own(&self.spec);
-        let check = || preflight::check(tree, self.network(), self.filters.len(), &own);
+        let check = || preflight::check(tree, self.network(), self.filters.len(), &own, without_links);
         if !self.namespaces.contains(Namespace::User) {
             return check();
         }
@@ -261,7 +262,7 @@ fn write(
     parted: &Parted<'_>,
     options: &DumpOptions,
 ) -> Result<()> {
-    let found = again(|| subject.check(&subject.tree_now(store)?))?;
+    let found = again(|| subject.check(&subject.tree_now(store)?, None))?;
     let draft = Draft::begin(&options.image)?;
     let memory = memory_fs::of_config(&subject.spec);
     // Whoever ends this process while the tree is stopped leaves a container that `rt resume` continues.
@@ -281,7 +282,7 @@ fn seal(
 ) -> Result<()> {
     // Once more, now that nothing changes: the processes may have done meanwhile what criu damages in silence.
     let tree = subject.tree_now(store)?;
-    let found = subject.check(&tree)?;
+    let found = subject.check(&tree, Some(&reach::without_links(&draft.image)?))?;
     let mut manifest = Manifest {
         streams: found.streams.to_vec(),
         kinds: found.kinds,

@@ -8,10 +8,11 @@ use super::processes::Process;
 use rt_sys::error::{Context, Result};
 use rt_sys::rootfs::PROC_MAGIC;
 use rt_sys::{bail, err, fd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -19,24 +20,40 @@ use std::path::{Path, PathBuf};
 /// What procfs writes behind the path of a removed file.
 pub(super) const REMOVED: &str = " (deleted)";
 
-/// What is known of a file: its owner and group as the container's user namespace shows them, and its kind with, of a regular file,
-/// its permissions (st_mode, inode(7)). criu compares those of all files or of none.
+/// What is known of a file: its owner and group as the container's user namespace shows them, and its kind and permissions (st_mode,
+/// inode(7)). criu compares the permissions of regular files alone, and of all or of none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Note(u32, u32, u32);
 
+/// In the mode of a [`Note`]: the permissions do not count.
+const KIND_ALONE: u32 = 1 << 31;
+
 impl Note {
-    fn of(stat: &Stat) -> Note {
+    /// `users` are those of the program, to whom their own directories and fifos are open whatever the permissions.
+    fn of(stat: &Stat, users: &BTreeSet<u32>) -> Note {
         let kind = stat.st_mode & libc::S_IFMT;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => Note(stat.st_uid, stat.st_gid, stat.st_mode),
             // A terminal gets other owners.
-            FileType::CharacterDevice => Note(0, 0, kind),
-            _ => Note(stat.st_uid, stat.st_gid, kind),
+            FileType::CharacterDevice => Note(0, 0, kind | KIND_ALONE),
+            _ if users.contains(&stat.st_uid) => Note(stat.st_uid, stat.st_gid, kind | KIND_ALONE),
+            _ => Note(stat.st_uid, stat.st_gid, stat.st_mode),
+        }
+    }
+
+    /// The same of what is there now.
+    fn like(self, stat: &Stat) -> Note {
+        let kind = stat.st_mode & libc::S_IFMT;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::CharacterDevice => Note(0, 0, kind | KIND_ALONE),
+            _ if self.2 & KIND_ALONE != 0 => Note(stat.st_uid, stat.st_gid, kind | KIND_ALONE),
+            _ => Note(stat.st_uid, stat.st_gid, stat.st_mode),
         }
     }
 
     /// Compares what was noted of `path` with what is there now.
-    fn compare(self, now: Note, path: &Path) -> Result<()> {
+    fn compare(self, now: &Stat, path: &Path) -> Result<()> {
+        let now = self.like(now);
         let what = match () {
             () if (self.2 ^ now.2) & libc::S_IFMT != 0 => "something of another kind",
             () if (self.0, self.1) != (now.0, now.1) => "a file of another owner",
@@ -48,32 +65,78 @@ impl Note {
     }
 }
 
-/// Notes of all files by their paths in the container.
+/// Notes of files.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub(super) struct Files(BTreeMap<String, Note>);
+pub(super) struct Files {
+    /// Of what is at a path in the container that a program has open, mapped or otherwise in use: criu opens it by that path.
+    paths: BTreeMap<String, Note>,
+    /// Of what each process has, by its number inside and a name in its directory of procfs, such as `7/fd/3`. A path says less:
+    /// that of a removed file can be another one's, and criu makes such a file again under a name that it chooses.
+    had: BTreeMap<String, Note>,
+    /// Of sockets with names, and of what is watched, by its path, where the container has several ids: procfs has no link to it.
+    watched: Option<BTreeMap<String, Note>>,
+    /// The program's users.
+    #[serde(skip)]
+    pub(super) users: BTreeSet<u32>,
+}
 
 impl Files {
-    /// Notes what is at `path`, which the link `link` of procfs leads to. Of what is gone by now there is nothing to note.
-    pub(super) fn note(&mut self, path: &Path, link: &Path) -> Result<()> {
-        let Some(name) = name(path).filter(|name| !self.0.contains_key(name)) else { return Ok(()) };
-        let stat = match fs::stat(link) {
+    /// Notes what `name`, a link in the directory of `process` in procfs, leads to; `path` is what the link says.
+    pub(super) fn note(&mut self, process: &Process, name: &str, path: &Path) -> Result<()> {
+        if !is_noted(path) {
+            return Ok(());
+        }
+        let link = process.dir().join(name);
+        let stat = match fs::stat(&link) {
+            // It is gone by now.
             Err(Errno::NOENT | Errno::SRCH) => return Ok(()),
             stat => stat.context(|| format!("look at {}", path.display()))?,
         };
-        if is_kernels(link)? {
+        if is_kernels(&link)? {
             return Ok(());
         }
-        self.0.insert(name, Note::of(&stat));
+        self.had.insert(key(process, name), Note::of(&stat, &self.users));
+        // A terminal is made by criu.
+        let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
+        let there = fs::stat(process.dir().join("root").join(path.strip_prefix("/").unwrap_or(path)));
+        if !is_device && there.is_ok_and(|there| (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino)) {
+            self.note_path(path, &stat);
+        }
         Ok(())
+    }
+
+    /// Notes the file `opened`, which a process has mapped from `path`.
+    pub(super) fn note_mapped(&mut self, path: &Path, opened: &OwnedFd) -> Result<()> {
+        if fd::file_system(opened)? != PROC_MAGIC {
+            self.note_path(path, &fd::stat(opened)?);
+        }
+        Ok(())
+    }
+
+    fn note_path(&mut self, path: &Path, stat: &Stat) {
+        let note = Note::of(stat, &self.users);
+        self.paths.entry(name_of(path)).or_insert(note);
     }
 
     /// Notes the working directory and the program of `process`.
     pub(super) fn note_links(&mut self, process: &Process) -> Result<()> {
-        for link in ["cwd", "exe"].map(|name| process.dir().join(name)) {
+        for name in ["cwd", "exe"] {
+            let link = process.dir().join(name);
             let path = std::fs::read_link(&link).context(|| format!("read {}", link.display()))?;
-            self.note(&path, &link)?;
+            self.note(process, name, &path)?;
         }
+        Ok(())
+    }
+
+    /// Notes what is at `paths` in the directory `root`: sockets, and what somebody watches.
+    pub(super) fn note_watched(&mut self, root: BorrowedFd<'_>, paths: &[PathBuf]) -> Result<()> {
+        let mut watched = BTreeMap::new();
+        for path in paths {
+            if let Some(stat) = stat_in(root, path)? {
+                watched.insert(name_of(path), Note::of(&stat, &self.users));
+            }
+        }
+        self.watched = Some(watched);
         Ok(())
     }
 
@@ -82,14 +145,12 @@ impl Files {
     /// # Errors
     /// Something of another kind or owner is in the place of a file.
     pub(super) fn check(&self) -> Result<()> {
-        for (name, note) in &self.0 {
+        let root = fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).context(|| "open /")?;
+        for (name, note) in self.paths.iter().chain(self.watched.iter().flatten()) {
             let path = &path_of(name);
-            let flags = OFlags::PATH | OFlags::CLOEXEC;
-            match fs::openat2(fs::CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
-                Ok(found) => note.compare(Note::of(&fd::stat(&found)?), path)?,
-                // A link is found by whoever looks at paths.
-                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
-                Err(e) => return Err(e).context(|| format!("look at {}", path.display())),
+            // A link is found by whoever looks at paths.
+            if let Some(stat) = stat_in(root.as_fd(), path)? {
+                note.compare(&stat, path)?;
             }
         }
         Ok(())
@@ -97,42 +158,104 @@ impl Files {
 
     /// The first of them that is not there.
     pub(super) fn missing(&self) -> Option<PathBuf> {
-        let is_missing = |path: &PathBuf| {
-            !path.to_string_lossy().ends_with(REMOVED)
-                && matches!(fs::lstat(path), Err(Errno::NOENT | Errno::NOTDIR))
-        };
-        self.0.keys().map(|name| path_of(name)).find(is_missing)
+        let is_missing = |path: &PathBuf| matches!(fs::lstat(path), Err(Errno::NOENT | Errno::NOTDIR));
+        self.paths.keys().map(|name| path_of(name)).find(is_missing)
     }
 
-    /// True where there is a note of `path`.
-    pub(super) fn has(&self, path: &Path) -> bool {
-        name(path).is_some_and(|name| self.0.contains_key(&name))
+    /// True where `process` had something by this name.
+    pub(super) fn has(&self, process: &Process, name: &str) -> bool {
+        self.had.contains_key(&key(process, name))
     }
 
-    /// Compares what a restored process has of `path`, which the link `link` of procfs leads to.
+    /// Compares what a restored process has by a name that [`Files::note`] knows; `path` is what the link says.
     ///
     /// # Errors
-    /// It is another file than the program had, as far as its notes say that.
-    pub(super) fn compare(&self, path: &Path, link: &Path) -> Result<()> {
-        let Some(name) = name(path) else { return Ok(()) };
-        let stat = fs::stat(link).context(|| format!("look at {}", path.display()))?;
-        // It takes the place of the caller's streams.
-        if fd::is_null_device(&stat) || is_kernels(link)? {
+    /// It is another file than the program had, as far as its note says that.
+    pub(super) fn compare(&self, process: &Process, name: &str, path: &Path) -> Result<()> {
+        if !is_noted(path) {
             return Ok(());
         }
-        match self.0.get(&name) {
-            Some(note) => note.compare(Note::of(&stat), path),
+        let link = process.dir().join(name);
+        let stat = fs::stat(&link).context(|| format!("look at {}", path.display()))?;
+        // It takes the place of the caller's streams.
+        if fd::is_null_device(&stat) || is_kernels(&link)? {
+            return Ok(());
+        }
+        match self.had.get(&key(process, name)) {
+            Some(note) => note.compare(&stat, path),
             None => bail!("it has {}, which the program had not", path.display()),
         }
     }
+
+    /// Compares the file `opened`, which a restored process has mapped from `path`.
+    ///
+    /// # Errors
+    /// It is another file than the program had, as far as its note says that.
+    pub(super) fn compare_mapped(&self, path: &Path, opened: &OwnedFd) -> Result<()> {
+        let stat = fd::stat(opened)?;
+        let is_zero = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
+            && stat.st_rdev == fs::makedev(1, 5);
+        if is_zero || fd::file_system(opened)? == PROC_MAGIC {
+            return Ok(());
+        }
+        match self.paths.get(&name_of(path)) {
+            Some(note) => note.compare(&stat, path),
+            None => bail!("it has {} in its memory, which the program had not", path.display()),
+        }
+    }
+
+    /// Looks at what an inotify(7) descriptor watches, by the lines `info` of fdinfo (proc_pid_fdinfo(5)), in the container whose root
+    /// is `root`. criu opens it by a path, with all capabilities.
+    ///
+    /// # Errors
+    /// It is nothing of which there is a note.
+    pub(super) fn compare_watches(&self, root: BorrowedFd<'_>, info: &str) -> Result<()> {
+        let Some(watched) = &self.watched else { return Ok(()) };
+        for line in info.lines().filter(|line| line.starts_with("inotify ")) {
+            let number = |name| {
+                line.split(' ').find_map(|word| u64::from_str_radix(word.strip_prefix(name)?, 16).ok())
+            };
+            let (inode, device) = (number("ino:"), number("sdev:"));
+            let mut is_noted = false;
+            for (name, note) in watched {
+                let stat = stat_in(root, &path_of(name))?;
+                is_noted |= stat.is_some_and(|stat| {
+                    let kernels = u64::from(fs::major(stat.st_dev)) << 20 | u64::from(fs::minor(stat.st_dev));
+                    (Some(stat.st_ino), Some(kernels)) == (inode, device) && *note == note.like(&stat)
+                });
+            }
+            if !is_noted {
+                return Err(err!("it watches a file or directory that is not known to be the program's")
+                    .hint("have it watch what stays where it is, and on one file system"));
+            }
+        }
+        Ok(())
+    }
 }
 
-/// How `path` is noted: each byte as the character with its number, so that names of any bytes are told apart; with what procfs writes
-/// behind that of a removed file, which criu makes again and opens by a path as well. None for what is no path, and for the
-/// container's root, which nobody replaces, and which a layer can give another owner.
-fn name(path: &Path) -> Option<String> {
-    let is_noted = path.is_absolute() && path != Path::new("/");
-    is_noted.then(|| path.as_os_str().as_bytes().iter().map(|byte| char::from(*byte)).collect())
+/// True for a path that is noted: not for what is none, nor for the container's root, which nobody replaces, and which a layer can
+/// give another owner.
+fn is_noted(path: &Path) -> bool {
+    path.is_absolute() && path != Path::new("/")
+}
+
+fn key(process: &Process, name: &str) -> String {
+    format!("{}/{name}", process.inside)
+}
+
+/// What is at `path` in the directory `root`, to which no link leads; `None` where nothing is, or a link.
+fn stat_in(root: BorrowedFd<'_>, path: &Path) -> Result<Option<Stat>> {
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::IN_ROOT;
+    match fs::openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
+        Ok(found) => fd::stat(&found).map(Some),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        Err(e) => Err(e).context(|| format!("look at {}", path.display())),
+    }
+}
+
+/// How `path` is noted: each byte as the character with its number, so that names of any bytes are told apart.
+fn name_of(path: &Path) -> String {
+    path.as_os_str().as_bytes().iter().map(|byte| char::from(*byte)).collect()
 }
 
 fn path_of(name: &str) -> PathBuf {
@@ -151,16 +274,30 @@ mod tests {
 
     #[test]
     fn what_is_there_has_the_kind_and_the_owner_of_before() {
-        let note = Note(1000, 1000, libc::S_IFREG);
-        let compare = |now| note.compare(now, Path::new("/x")).map_err(|e| e.to_string());
-        assert_eq!(compare(note), Ok(()));
-        assert!(compare(Note(1000, 1000, libc::S_IFIFO)).unwrap_err().contains("another kind"));
-        assert!(compare(Note(0, 1000, libc::S_IFREG)).unwrap_err().contains("another owner"));
-        assert!(compare(Note(1000, 0, libc::S_IFREG)).unwrap_err().contains("another owner"));
-        assert!(compare(Note(1000, 1000, libc::S_IFREG | 0o4)).unwrap_err().contains("other permissions"));
-        let names = ["/a", "/", "/a (deleted)", "pipe:[7]"].map(|path| name(Path::new(path)).is_some());
-        assert_eq!(names, [true, false, true, false]);
+        let stat = |uid, gid, mode| {
+            let mut stat = fs::stat("/").unwrap();
+            (stat.st_uid, stat.st_gid, stat.st_mode) = (uid, gid, mode);
+            stat
+        };
+        let said = |then: Stat, now: Stat| {
+            let note = Note::of(&then, &BTreeSet::from([5]));
+            note.compare(&now, Path::new("/x")).map_or_else(|e| e.to_string(), |()| String::new())
+        };
+        let file = || stat(1000, 1000, libc::S_IFREG | 0o644);
+        assert_eq!(said(file(), file()), "");
+        assert!(said(file(), stat(1000, 1000, libc::S_IFIFO | 0o644)).contains("another kind"));
+        assert!(said(file(), stat(0, 1000, libc::S_IFREG | 0o644)).contains("another owner"));
+        assert!(said(file(), stat(1000, 0, libc::S_IFREG | 0o644)).contains("another owner"));
+        assert!(said(file(), stat(1000, 1000, libc::S_IFREG | 0o640)).contains("other permissions"));
+        // Of directories those of others alone; a terminal is anybody's.
+        let dir = |uid, mode| stat(uid, 1000, libc::S_IFDIR | mode);
+        assert!(said(dir(6, 0o755), dir(6, 0o700)).contains("other permissions"));
+        assert_eq!(said(dir(5, 0o755), dir(5, 0o700)), "");
+        assert!(said(dir(5, 0o755), dir(6, 0o755)).contains("another owner"));
+        assert_eq!(said(stat(1, 2, libc::S_IFCHR | 0o600), stat(3, 4, libc::S_IFCHR | 0o620)), "");
+        let noted = ["/a", "/", "/a (deleted)", "pipe:[7]"].map(|path| is_noted(Path::new(path)));
+        assert_eq!(noted, [true, false, true, false]);
         let odd = path_of("/\u{ff}");
-        assert_eq!((odd.as_os_str().as_bytes(), name(&odd).as_deref()), (&b"/\xff"[..], Some("/\u{ff}")));
+        assert_eq!((odd.as_os_str().as_bytes(), &*name_of(&odd)), (&b"/\xff"[..], "/\u{ff}"));
     }
 }

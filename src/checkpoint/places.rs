@@ -16,7 +16,7 @@ use rt_sys::error::{Context, Result};
 use rt_sys::mount::{self, Mounted};
 use rt_sys::rootfs::PROC_MAGIC;
 use rt_sys::{disk, err, fd, ns};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,6 +59,11 @@ impl<'a> Places<'a> {
         let root = root.context(|| "open the container's root")?;
         let (mounts, hides_ids) = (mount::table_in(process)?, !ns::is_initial(&maps));
         Ok(Some(Places { root, mounts, own, users, hides_ids }))
+    }
+
+    /// The container's root.
+    pub(super) fn root(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
     }
 
     /// What others can do to have criu find something else in the place of the file `path`; `None` where they cannot.

@@ -5,8 +5,10 @@ use super::files::Files;
 use super::manifest::Kind;
 use super::places::{self, Places};
 use super::processes::{self, Process, Tree, mapped_in};
+use super::reach;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Mounted};
+use rt_sys::rootfs::PROC_MAGIC;
 use rt_sys::{err, fd, look, process};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, FileType, Mode, OFlags};
@@ -67,7 +69,7 @@ pub(super) struct Descriptor<'a> {
     /// What the link in procfs says.
     pub(super) target: PathBuf,
     /// What stands in fdinfo.
-    info: String,
+    pub(super) info: String,
 }
 
 impl Descriptor<'_> {
@@ -123,19 +125,32 @@ impl Descriptor<'_> {
         }
     }
 
+    /// Its name in the directory of its process in procfs.
+    pub(super) fn name(&self) -> String {
+        format!("fd/{}", self.number)
+    }
+
     /// The link in procfs.
     pub(super) fn path(&self) -> PathBuf {
-        self.process.dir().join(format!("fd/{}", self.number))
+        self.process.dir().join(self.name())
     }
 }
 
 /// Looks at everything of `tree`.
 ///
 /// # Errors
-/// The first thing that cannot be kept. `filters` is how many seccomp filters each thread has of `rt`, and `own` is where file systems
-/// are that were made for the container alone.
-pub(super) fn check(tree: &Tree, network: Network, filters: usize, own: &[PathBuf]) -> Result<Found> {
+/// The first thing that cannot be kept. `filters` is how many seccomp filters each thread has of `rt`, `own` is where file systems
+/// are that were made for the container alone, and
+/// `without_links` are paths that criu has found of sockets and of what is watched.
+pub(super) fn check(
+    tree: &Tree,
+    network: Network,
+    filters: usize,
+    own: &[PathBuf],
+    without_links: Option<&[PathBuf]>,
+) -> Result<Found> {
     let mut found = Found { users: processes::users_of(tree)?, ..Found::default() };
+    found.files.users.clone_from(&found.users);
     let mut descriptors = Vec::new();
     for process in &tree.processes {
         check_process(process, filters)?;
@@ -154,7 +169,7 @@ pub(super) fn check(tree: &Tree, network: Network, filters: usize, own: &[PathBu
         let checked = check_descriptor(descriptor, &memory_files, tree.program().inside == 1, &mut found);
         descriptor.unless_closed(checked)?;
     }
-    check_places(tree, &descriptors, own, &found.users)?;
+    check_places(tree, &descriptors, own, without_links, &mut found)?;
     let mut streams = BTreeSet::new();
     for descriptor in descriptors.iter().filter(|d| d.process.pid == tree.program().pid && d.number <= 2) {
         let number = descriptor.number.unsigned_abs() as usize;
@@ -166,7 +181,7 @@ pub(super) fn check(tree: &Tree, network: Network, filters: usize, own: &[PathBu
     }
     for descriptor in descriptors.iter().filter(|descriptor| !streams.contains(&descriptor.target)) {
         if descriptor.mount().is_some_and(|id| mounts.iter().any(|mount| mount.id == id)) {
-            found.files.note(&descriptor.target, &descriptor.path())?;
+            found.files.note(descriptor.process, &descriptor.name(), &descriptor.target)?;
         }
     }
     check_external(&descriptors, &mounts, &mut found)?;
@@ -174,17 +189,26 @@ pub(super) fn check(tree: &Tree, network: Network, filters: usize, own: &[PathBu
     Ok(found)
 }
 
-/// Looks at the directories of what criu makes by names when it restores.
+/// Looks at the directories of what criu makes by names when it restores, and at what is watched.
 fn check_places(
     tree: &Tree,
     descriptors: &[Descriptor<'_>],
     own: &[PathBuf],
-    users: &BTreeSet<u32>,
+    without_links: Option<&[PathBuf]>,
+    found: &mut Found,
 ) -> Result<()> {
     let program = tree.program().dir();
-    let Some(places) = Places::of(&program, own, users)? else { return Ok(()) };
+    let Some(places) = Places::of(&program, own, &found.users)? else { return Ok(()) };
     let sockets = places::sockets(&program)?;
-    descriptors.iter().try_for_each(|descriptor| descriptor.unless_closed(places.check(descriptor, &sockets)))
+    if let Some(paths) = without_links {
+        found.files.note_watched(places.root(), paths)?;
+    }
+    descriptors.iter().try_for_each(|descriptor| {
+        descriptor.unless_closed(places.check(descriptor, &sockets))?;
+        found.files.compare_watches(places.root(), &descriptor.info).map_err(|e| {
+            e.context(format!("{}: descriptor {}", descriptor.process.shown(), descriptor.number))
+        })
+    })
 }
 
 fn check_process(process: &Process, filters: usize) -> Result<()> {
@@ -265,7 +289,8 @@ fn read_descriptors(process: &Process) -> Result<Vec<Descriptor<'_>>> {
 
 /// Looks at what is mapped. Returns the files in memory (memfd_create(2)) that are, by device and inode as procfs writes them.
 fn check_maps(tree: &Tree, mounts: &[Mounted], files: &mut Files) -> Result<BTreeSet<String>> {
-    let mut memory_files = BTreeSet::new();
+    let (memory, mut memory_files) = (reach::memory_device()?, BTreeSet::new());
+    let root = open_root(tree.program())?;
     for process in &tree.processes {
         let shown = || format!("look at the memory of {}", process.shown());
         let text = match fd::read_file(&process.dir().join("maps")) {
@@ -278,31 +303,50 @@ fn check_maps(tree: &Tree, mounts: &[Mounted], files: &mut Files) -> Result<BTre
         };
         let mut devices = BTreeMap::new();
         for mapped in mapped_in(&text) {
-            if mapped.path.starts_with("/memfd:") {
+            let is_memory = reach::is_memory(&mapped, &memory, mounts);
+            if is_memory && mapped.path.starts_with("/memfd:") {
                 memory_files.insert(mapped.inode.to_owned());
                 continue;
             }
-            check_map(process, mapped.path, mapped.device, &mut devices, mounts)?;
-            if mapped.path.starts_with('/') {
-                files.note(Path::new(mapped.path), &process.dir().join(format!("root{}", mapped.path)))?;
+            check_map(process, mapped.path, mapped.device, is_memory, &mut devices, mounts)?;
+            if mapped.path.starts_with('/') && !is_memory && mapped.path != "/dev/zero" {
+                match reach::open_mapped(&root, &mapped)? {
+                    Some(opened) => files.note_mapped(Path::new(mapped.path), &opened)?,
+                    None => {
+                        return Err(err!(
+                            "{} has {} in its memory, and another file is there by now",
+                            process.shown(),
+                            mapped.path
+                        )
+                        .hint("criu opens it by its name"));
+                    }
+                }
             }
         }
     }
     Ok(memory_files)
 }
 
+/// The root of a process.
+fn open_root(process: &Process) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = fs::open(process.dir().join("root"), flags, Mode::empty());
+    root.context(|| format!("look at the root of {}", process.shown()))
+}
+
 fn check_map(
     process: &Process,
     path: &str,
     device: &str,
+    is_memory: bool,
     devices: &mut BTreeMap<String, Option<String>>,
     mounts: &[Mounted],
 ) -> Result<()> {
     let refused = |what: &str, remedy: &str| {
         Err(err!("{} has {path} in its memory, {what}", process.shown()).hint(remedy))
     };
-    let is_shared_memory = path.starts_with("/dev/zero") || path.starts_with("/anon_hugepage");
-    if !path.starts_with('/') || is_shared_memory || path.starts_with("/[aio]") {
+    let is_shared_memory = is_memory && !path.starts_with("/SYSV");
+    if !path.starts_with('/') || is_shared_memory || path == "/dev/zero" {
         return match path {
             path if path.contains("io_uring") => refused("which criu cannot keep", "have it use epoll"),
             _ => Ok(()),
@@ -398,6 +442,9 @@ fn check_descriptor(
         );
     }
     let stat = fs::stat(descriptor.path()).context(|| format!("look at {text}"))?;
+    if on.f_type as u64 == PROC_MAGIC {
+        check_process_file(descriptor, &stat)?;
+    }
     if FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice {
         // Such a program is restored before it has a session that could have a terminal.
         if is_first && TERMINALS.contains(&fs::major(stat.st_rdev)) {
@@ -413,6 +460,29 @@ fn check_descriptor(
         }
     }
     Ok(())
+}
+
+/// Refuses a file of procfs that shows what another process has, where that is somebody else's by now, as after it has executed a
+/// set-id program: the open descriptor shows what it had before (proc_pid_mem(5)), and criu would open it anew.
+fn check_process_file(descriptor: &Descriptor<'_>, stat: &fs::Stat) -> Result<()> {
+    // What everybody may open of any process.
+    const HARMLESS: [&str; 5] = ["stat", "status", "statm", "cmdline", "comm"];
+    let is_number = |part: &&str| part.bytes().all(|byte| byte.is_ascii_digit());
+    let text = descriptor.text();
+    let mut parts = text.split('/').filter(|part| !part.is_empty());
+    let Some(number) = parts.find(is_number) else { return Ok(()) };
+    let of_itself = number.parse() == Ok(descriptor.process.inside);
+    let name = parts.next_back();
+    if of_itself || name.is_none_or(|name| HARMLESS.contains(&name)) {
+        return Ok(());
+    }
+    match descriptor.process.file_user()? {
+        Some(user) if user != stat.st_uid => Err(descriptor.refused(
+            &format!("{text}, of a process with other rights"),
+            "criu would open it anew, and it could show more than it does now: have the program close it",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// A timer whose tick nobody has read is restored disarmed, and its reader waits for ever.

@@ -68,6 +68,12 @@ impl Process {
         matches!(self.state, 'Z' | 'X')
     }
 
+    /// The user id that files of procfs see it by (fsuid); `None` where it has ended.
+    pub(super) fn file_user(&self) -> Result<Option<u32>> {
+        let Some(status) = Status::of_thread(self.pid, self.pid)? else { return Ok(None) };
+        Ok(status.numbers("Uid")?.last().copied())
+    }
+
     /// Its directory in procfs.
     pub(super) fn dir(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}", self.pid))

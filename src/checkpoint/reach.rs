@@ -6,16 +6,16 @@
 //! in a sentence; and of what criu has made each descriptor, directory, program and mapping is compared with the container's mounts,
 //! and with whose files they were (`files`), before it runs.
 
-use super::files::Files;
+use super::files::{Files, REMOVED};
 use super::image::Image;
 use super::numbers;
 use super::preflight::{Descriptor, descriptors_of};
-use super::processes::{Process, mapped_in};
+use super::processes::{Mapped, Process, mapped_in};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::Mounted;
 use rt_sys::{bail, disk, err, fd, mount};
-use rustix::fd::AsFd;
-use rustix::fs::{self, Mode, OFlags, ResolveFlags};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{self, MemfdFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -28,9 +28,35 @@ const MOST: usize = 64 << 20;
 /// criu's file of what is on its way through sockets.
 const QUEUES: &str = "sk-queues.img";
 
-/// What is mapped of no file that has a path: memory that processes share, and that of asynchronous I/O. The kernel shows each of
-/// them as removed.
+/// How the kernel calls what is mapped of no file that has a path: memory that processes share, and that of asynchronous I/O. It shows
+/// each of them as removed.
 const NAMELESS: [&str; 5] = ["/memfd:", "/dev/zero", "/anon_hugepage", "/SYSV", "/[aio]"];
+
+/// The device of memory that processes share, as proc_pid_maps(5) writes it: all of it is on one mount of the kernel's own.
+pub(super) fn memory_device() -> Result<String> {
+    let file = fs::memfd_create("rt", MemfdFlags::CLOEXEC).context(|| "make a file in memory")?;
+    Ok(device_number(fd::stat(&file)?.st_dev))
+}
+
+/// True for what is mapped of no file with a path. A file can be called as memory is, so the device counts: `memory`, that of
+/// [`memory_device`], or for huge pages and asynchronous I/O one that no mount of the container has, `mounts`, and no disk.
+pub(super) fn is_memory(mapped: &Mapped<'_>, memory: &str, mounts: &[Mounted]) -> bool {
+    let is_called_so =
+        mapped.path.ends_with(REMOVED) && NAMELESS.iter().any(|name| mapped.path.starts_with(name));
+    let is_mounted = || {
+        mounts.iter().any(|mount| {
+            let text = std::str::from_utf8(&mount.device).ok().and_then(|text| text.split_once(':'));
+            let numbers = text.and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+            numbers.is_some_and(|(major, minor)| device_number(fs::makedev(major, minor)) == mapped.device)
+        })
+    };
+    is_called_so && (mapped.device == memory || mapped.device.starts_with("00:") && !is_mounted())
+}
+
+/// A device number as proc_pid_maps(5) writes it.
+fn device_number(device: fs::Dev) -> String {
+    format!("{:02x}:{:02x}", fs::major(device), fs::minor(device))
+}
 
 /// Follows each path of the files that `image` has, from the container's root.
 ///
@@ -64,7 +90,7 @@ pub(super) fn check_names(image: &Image) -> Result<()> {
 fn leads_through_link(image: &Image) -> Result<Option<PathBuf>> {
     let Some(text) = image.file(numbers::FILES, MOST)? else { return Ok(None) };
     let paths = paths(&text).ok_or_else(|| unknown_form(image, numbers::FILES))?;
-    Ok(paths.into_iter().find(|path| {
+    Ok(paths.all.into_iter().find(|path| {
         if path.components().any(|part| part == Component::ParentDir) {
             return true;
         }
@@ -80,14 +106,28 @@ fn open(path: &Path) -> Result<rustix::fd::OwnedFd, Errno> {
     fs::openat2(fs::CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::NO_SYMLINKS)
 }
 
-/// All paths in a list of open files, messages (FileEntry of criu's fdinfo.proto); none for what is no such list.
-fn paths(text: &[u8]) -> Option<Vec<PathBuf>> {
+/// Sockets with names, and what somebody watches, by the path in the container.
+pub(super) fn without_links(image: &Image) -> Result<Vec<PathBuf>> {
+    let Some(text) = image.file(numbers::FILES, MOST)? else { return Ok(Vec::new()) };
+    Ok(paths(&text).ok_or_else(|| unknown_form(image, numbers::FILES))?.without_links)
+}
+
+/// The paths in a list of open files.
+#[derive(Debug, Default)]
+struct Paths {
+    all: Vec<PathBuf>,
+    /// Those of them to which procfs has no link: of sockets, and of what is watched.
+    without_links: Vec<PathBuf>,
+}
+
+/// The paths in a list of open files, messages (FileEntry of criu's fdinfo.proto); none for what is no such list.
+fn paths(text: &[u8]) -> Option<Paths> {
     /// FileEntry.reg.ext (regfile.proto).
     const FILE_IS_CALLERS: u64 = 9;
     /// FileEntry.ify.wd.f_handle.path, .ffy.mark.ie.f_handle.path and .ffy.mark.me.path (fsnotify.proto, fh.proto): what is watched.
     const WATCHED: [&[u64]; 3] = [&[13, 5, 7, 4], &[14, 6, 7, 2, 4], &[14, 6, 8, 2]];
     let path = |part: Range<usize>| path_of(&text[part]);
-    let mut found = Vec::new();
+    let mut found = Paths::default();
     for entry in numbers::messages(text)? {
         for file in numbers::fields(text, entry.clone(), numbers::FILE)? {
             // It comes from the call that restores.
@@ -96,14 +136,15 @@ fn paths(text: &[u8]) -> Option<Vec<PathBuf>> {
             }
             // What is not absolute is no path of the container, such as `pipe:[7]`.
             let names = numbers::fields(text, file, numbers::FILE_NAME)?.into_iter();
-            found.extend(names.map(path).filter(|path| path.is_absolute()));
+            found.all.extend(names.map(path).filter(|path| path.is_absolute()));
         }
         for chain in WATCHED {
             let paths = numbers::nested(text, entry.clone(), chain)?.into_iter().map(path);
-            found.extend(paths.map(|path| Path::new("/").join(path)));
+            found.without_links.extend(paths.map(|path| Path::new("/").join(path)));
         }
-        found.extend(sockets(text, entry)?.into_iter().map(|socket| socket.path));
+        found.without_links.extend(sockets(text, entry)?.into_iter().map(|socket| socket.path));
     }
+    found.all.extend_from_slice(&found.without_links);
     Some(found)
 }
 
@@ -187,6 +228,10 @@ pub(super) struct Reach<'a> {
     files: &'a Files,
     /// The container's mounts.
     mounts: Vec<Mounted>,
+    /// Its root.
+    root: OwnedFd,
+    /// What [`memory_device`] says.
+    memory: String,
     /// Device and inode of this call's standard streams, which take the place of the old caller's.
     streams: Vec<(u64, u64)>,
     /// Lines of files that are mapped and have been looked at.
@@ -201,6 +246,8 @@ impl<'a> Reach<'a> {
         Ok(Reach {
             files,
             mounts: mount::table()?,
+            root: fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).context(|| "open /")?,
+            memory: memory_device()?,
             streams: streams.collect::<Result<_>>()?,
             mapped: BTreeSet::new(),
         })
@@ -212,7 +259,7 @@ impl<'a> Reach<'a> {
     /// What of it lies elsewhere.
     pub(super) fn check(&mut self, process: &Process) -> Result<()> {
         for descriptor in descriptors_of(process)? {
-            self.check_descriptor(&descriptor)?;
+            self.check_descriptor(process, &descriptor)?;
         }
         for (name, what) in [("cwd", "working directory"), ("root", "root"), ("exe", "program")] {
             let path = process.dir().join(name);
@@ -224,7 +271,7 @@ impl<'a> Reach<'a> {
             }
             if name != "root" {
                 let shown = || format!("read the link to the {what} of {}", process.shown());
-                self.files.compare(&std::fs::read_link(&path).context(shown)?, &path)?;
+                self.files.compare(process, name, &std::fs::read_link(&path).context(shown)?)?;
             }
         }
         self.check_maps(process)
@@ -234,7 +281,8 @@ impl<'a> Reach<'a> {
         self.mounts.iter().any(|mount| mount.id == id)
     }
 
-    fn check_descriptor(&self, descriptor: &Descriptor<'_>) -> Result<()> {
+    fn check_descriptor(&self, process: &Process, descriptor: &Descriptor<'_>) -> Result<()> {
+        self.files.compare_watches(self.root.as_fd(), &descriptor.info)?;
         // Pipes, sockets and others without a path are of the kernel's own mounts.
         if !descriptor.target.is_absolute() {
             return Ok(());
@@ -243,13 +291,13 @@ impl<'a> Reach<'a> {
         let is_here = descriptor.mount().is_some_and(|id| self.has(id));
         let is_memory = stat.st_nlink == 0 && descriptor.text().starts_with("/memfd:");
         // What the program had open itself is no stream of the caller's, who may have been given its place.
-        let is_stream =
-            self.streams.contains(&(stat.st_dev, stat.st_ino)) && !self.files.has(&descriptor.target);
+        let is_stream = self.streams.contains(&(stat.st_dev, stat.st_ino))
+            && !self.files.has(process, &descriptor.name());
         if is_stream || (is_memory && !is_here) {
             return Ok(());
         }
         if is_here {
-            return self.files.compare(&descriptor.target, &descriptor.path());
+            return self.files.compare(process, &descriptor.name(), &descriptor.target);
         }
         bail!(
             "its descriptor {} is {}, which is no file of the container",
@@ -265,16 +313,13 @@ impl<'a> Reach<'a> {
         let text = fd::read_file(&process.dir().join("maps")).context(shown)?;
         for mapped in mapped_in(&String::from_utf8_lossy(&text)) {
             let path = mapped.path;
-            let is_nameless =
-                path.ends_with(" (deleted)") && NAMELESS.iter().any(|name| path.starts_with(name));
-            if mapped.inode == "0" || is_nameless || self.mapped.contains(mapped.file) {
+            let is_memory = || is_memory(&mapped, &self.memory, &self.mounts);
+            if mapped.inode == "0" || self.mapped.contains(mapped.file) || is_memory() {
                 continue;
             }
-            match open(Path::new(path)) {
-                Ok(opened) if is_file(&opened, mapped.device, mapped.inode) => {
-                    self.files.compare(Path::new(path), Path::new(&fd::link(&opened)))?;
-                }
-                _ => bail!("it has {path} in its memory, which is no file of the container"),
+            match open_mapped(&self.root, &mapped)? {
+                Some(opened) => self.files.compare_mapped(Path::new(path), &opened)?,
+                None => bail!("it has {path} in its memory, which is no file of the container"),
             }
             self.mapped.insert(mapped.file.to_owned());
         }
@@ -282,11 +327,20 @@ impl<'a> Reach<'a> {
     }
 }
 
+/// The file that `mapped` is of, in the container with the root `root`; none where another one is at its path by now.
+pub(super) fn open_mapped(root: impl AsFd, mapped: &Mapped<'_>) -> Result<Option<OwnedFd>> {
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::IN_ROOT;
+    match fs::openat2(root, mapped.path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
+        Ok(opened) => Ok(is_file(&opened, mapped.device, mapped.inode).then_some(opened)),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        Err(e) => Err(e).context(|| format!("look at {}", mapped.path)),
+    }
+}
+
 /// True where `opened` has that device and inode, as procfs writes them (proc_pid_maps(5)).
 fn is_file(opened: impl AsFd, device: &str, inode: &str) -> bool {
     let Ok(stat) = fs::fstat(opened) else { return false };
-    let own = format!("{:02x}:{:02x}", fs::major(stat.st_dev), fs::minor(stat.st_dev));
-    own == device && stat.st_ino.to_string() == inode
+    device_number(stat.st_dev) == device && stat.st_ino.to_string() == inode
 }
 
 #[cfg(test)]
@@ -320,7 +374,9 @@ mod tests {
         ];
         let text = text.concat();
         let expected = ["/work/d", "/var/run/socket", "/out/d/s", "/watched", "/inode", "/mount"];
-        assert_eq!(paths(&text).unwrap(), expected.map(PathBuf::from));
+        let found = paths(&text).unwrap();
+        assert_eq!(found.all, expected.map(PathBuf::from));
+        assert_eq!(found.without_links, found.all[1..]);
         for cut in 0..text.len() {
             paths(&text[..cut]);
         }
