@@ -67,36 +67,6 @@ pub(crate) struct CachedBlob {
 /// What fetches bytes of a blob from an offset on, in order.
 pub(crate) type Fetch<'a> = dyn Fn(&Blob, u64, &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> + Sync + 'a;
 
-/// A blob in the making; dropped before it is kept, it goes away.
-pub(crate) struct NewBlob<'a> {
-    cache: &'a Cache,
-    name: String,
-    file: Arc<File>,
-}
-
-impl NewBlob<'_> {
-    /// Where it is written.
-    pub(crate) fn file(&self) -> &File {
-        &self.file
-    }
-
-    /// Keeps it under its digest.
-    pub(crate) fn keep(self, digest: &Digest) -> Result<Arc<File>> {
-        match self.cache.publish(&self.name, &self.file, digest) {
-            // It has no lease, so whoever cleans the cache has taken it for rubbish. It is for this call alone then.
-            Err(e) if e.is(libc::ENOENT) => {}
-            kept => kept?,
-        }
-        Ok(self.file.clone())
-    }
-}
-
-impl Drop for NewBlob<'_> {
-    fn drop(&mut self) {
-        let _ = disk::unlink(self.cache.partial.as_fd(), self.name.as_bytes());
-    }
-}
-
 /// Which cache is wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CacheLocation {
@@ -257,13 +227,6 @@ impl Cache {
         let name = format!("{}.{}", digest.hex(), rt_sys::unique::name());
         let file = disk::create_own_file(self.partial.as_fd(), name.as_bytes())?;
         Ok((name, file))
-    }
-
-    /// A file for a blob whose digest is known when it has been written.
-    pub(crate) fn new_blob(&self) -> Result<NewBlob<'_>> {
-        let name = format!("scratch.{}", rt_sys::unique::name());
-        let file = disk::create_own_file(self.partial.as_fd(), name.as_bytes())?;
-        Ok(NewBlob { cache: self, name, file: Arc::new(file) })
     }
 
     /// Gives a complete file its name; somebody else may have been faster.
@@ -619,27 +582,6 @@ mod tests {
         let interrupt = Interrupt::default();
         interrupt.stop();
         assert_eq!(cache.verify(&digest, 5, &interrupt).map_err(|e| e.kind()), Err(Kind::Interrupted));
-        std::fs::remove_dir_all(&path).unwrap();
-    }
-
-    #[test]
-    fn a_new_blob_is_kept_and_its_file_stays_where_it_cannot_be() {
-        let path = std::env::temp_dir().join(format!("rt-cache-{}", rt_sys::unique::name()));
-        let cache = Cache::open(&path).unwrap();
-        let digest = Digest::of(b"right");
-        let partials = || std::fs::read_dir(path.join("partial")).unwrap().count();
-        for is_swept in [true, false] {
-            let new = cache.new_blob().unwrap();
-            new.file().write_all_at(b"right", 0).unwrap();
-            if is_swept {
-                assert!(cache.sweep(Sweep::All).unwrap().1.is_empty());
-            }
-            let file = new.keep(&digest).unwrap();
-            assert_eq!(file.metadata().unwrap().len(), 5);
-            assert_eq!((cache.find(&digest, Some(5)).is_some(), partials()), (!is_swept, 0));
-        }
-        drop(cache.new_blob().unwrap());
-        assert_eq!(partials(), 0);
         std::fs::remove_dir_all(&path).unwrap();
     }
 }

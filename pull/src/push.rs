@@ -189,7 +189,7 @@ fn bundle(what: What<'_>, options: &PushOptions, cache: &Cache, interrupt: &Inte
         let meter = Meter::default();
         let watch = Watch { interrupt, meter: &meter };
         let (layer, file) = options.style.show("layer", &meter, || match &kept {
-            Some(kept) => kept.blob(at, cache, watch),
+            Some(kept) => kept.blob(at, watch),
             None => {
                 let file = cache.nameless()?;
                 let layer = save::write_layer(&bundle.trees()[at], &file, Compression::Gzip, watch)?;

@@ -53,40 +53,91 @@ fn scontrol() -> Command {
     command
 }
 
-/// True where Slurm requeues `job` by itself when it ends, since it is being preempted with a time of grace. Slurm 24.11 requeues a job
-/// that has asked for it meanwhile once more when it has come to its end, and it would begin anew.
-fn is_preempted(job: &str) -> bool {
-    let shown = |words: [&str; 4]| match output::of(scontrol().args(words)) {
+/// What scontrol(1) says to `words`; nothing where it fails, which is not this job's end.
+fn shown(words: &[&str]) -> String {
+    match output::of(scontrol().arg("-o").arg("show").args(words)) {
         Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
         Err(e) => {
-            log::debug!("scontrol {}: {e}", words.join(" "));
+            log::debug!("scontrol show {}: {e}", words.join(" "));
             String::new()
         }
-    };
-    let field = |text: &str, name: &str| {
-        text.split_whitespace().find_map(|word| Some(word.strip_prefix(name)?.strip_prefix('=')?.to_owned()))
-    };
-    let shown_job = shown(["-o", "show", "job", job]);
+    }
+}
+
+/// The value of `name` in a line of `scontrol -o show`.
+fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    line.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+}
+
+/// The line of `text` that is of `job` alone. The task of an array that was started last has the array's number, and for that Slurm
+/// shows all of its tasks.
+fn line_of<'a>(text: &'a str, job: &str) -> Option<&'a str> {
+    text.lines().find(|line| field(line, "JobId") == Some(job))
+}
+
+/// How `job`, of which Slurm says `line`, is called by a command that is to mean it alone; `None` where it may be the task of an array
+/// that is not known. The number of an array means all of its tasks, those that have ended among them (scontrol(1), requeue).
+fn name(job: &str, line: Option<&str>, in_array: bool) -> Option<String> {
+    let is_number = |text: &&str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let array = line.and_then(|line| field(line, "ArrayJobId"));
+    let task = line.and_then(|line| field(line, "ArrayTaskId")).filter(is_number);
+    match (array, task) {
+        (Some(array), Some(task)) => Some(format!("{array}_{task}")),
+        (Some(_), None) => None,
+        (None, _) => (line.is_some() || !in_array).then(|| job.to_owned()),
+    }
+}
+
+/// True where Slurm requeues the job of `line` by itself when it ends, since it is being preempted with a time of grace. Slurm 24.11
+/// requeues a job that has asked for it meanwhile once more when it has come to its end, and it would begin anew.
+fn is_preempted(line: &str) -> bool {
     // The year of a time, or a word for none.
-    if !field(&shown_job, "PreemptTime").is_some_and(|time| time.starts_with(|c: char| c.is_ascii_digit())) {
+    if !field(line, "PreemptTime").is_some_and(|time| time.starts_with(|c: char| c.is_ascii_digit())) {
         return false;
     }
-    let Some(partition) = field(&shown_job, "Partition") else { return false };
-    let mode = field(&shown(["-o", "show", "partition", &partition]), "PreemptMode");
+    let Some(partition) = field(line, "Partition") else { return false };
+    let partition = shown(&["partition", partition]);
+    let mode = field(&partition, "PreemptMode");
     mode.is_some_and(|mode| mode.split(',').any(|mode| mode.eq_ignore_ascii_case("requeue")))
 }
 
 /// Asks Slurm to requeue `job`. The image is on the disk, so that a refusal is only told: the next job can restore it.
 pub(super) fn request(job: &str) {
-    if is_preempted(job) {
+    let text = shown(&["job", job]);
+    let line = line_of(&text, job);
+    if line.is_some_and(is_preempted) {
         return;
     }
-    match output::of(scontrol().args(["requeue", job])) {
+    let Some(name) = name(job, line, caller::said("SLURM_ARRAY_JOB_ID").is_some()) else {
+        log::warn!("job {job} is not requeued: Slurm does not say which task of its array it is");
+        return;
+    };
+    match output::of(scontrol().args(["requeue", &name])) {
         Ok(output) if output.status.success() => {}
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            log::warn!("scontrol requeue {job}: {}", said.lines().next().unwrap_or("refused"));
+            log::warn!("scontrol requeue {name}: {}", said.lines().next().unwrap_or("refused"));
         }
-        Err(e) => log::warn!("scontrol requeue {job}: {e}"),
+        Err(e) => log::warn!("scontrol requeue {name}: {e}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_of_an_array_is_named_alone() {
+        // Of Slurm 22.05: the last task has the array's number.
+        let text = "JobId=1 ArrayJobId=1 ArrayTaskId=2 JobName=a JobState=RUNNING PreemptTime=None Partition=low\n\
+            JobId=3 ArrayJobId=1 ArrayTaskId=1 JobName=a JobState=RUNNING PreemptTime=2026-11-26T18:00:00 Partition=low\n\
+            JobId=2 ArrayJobId=1 ArrayTaskId=0 JobName=a JobState=COMPLETED PreemptTime=None Partition=low\n";
+        let named = |job| name(job, line_of(text, job), true);
+        assert_eq!(["1", "2", "3"].map(named), ["1_2", "1_0", "1_1"].map(|name| Some(name.to_owned())));
+        assert_eq!(line_of(text, "1").and_then(|line| field(line, "PreemptTime")), Some("None"));
+        // No task yet, and what is not known.
+        assert_eq!(name("1", Some("JobId=1 ArrayJobId=1 ArrayTaskId=3-5%2"), true), None);
+        assert_eq!((name("7", None, true), name("7", None, false)), (None, Some("7".into())));
+        assert_eq!(name("7", Some("JobId=7 JobName=x"), true), Some("7".into()));
     }
 }

@@ -17,7 +17,7 @@ use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Attr, Mounted, Param, PropagationType, Recursive};
 use rt_sys::{bail, fd};
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -29,7 +29,6 @@ pub(super) struct HiddenState {
 }
 
 /// A directory of the host with a state directory in it, at any depth.
-#[derive(PartialEq, Eq)]
 struct Above {
     device: u64,
     inode: u64,
@@ -74,6 +73,12 @@ impl HiddenState {
 impl Above {
     fn is(&self, stat: &Stat) -> bool {
         self.device == stat.st_dev && self.inode == stat.st_ino
+    }
+
+    /// True for what says the same, letter by letter.
+    fn is_same(&self, other: &Above) -> bool {
+        (self.device, self.inode, self.in_use) == (other.device, other.inode, other.in_use)
+            && self.below.as_os_str() == other.below.as_os_str()
     }
 
     fn cover(&self, tree: BorrowedFd<'_>) -> Result<()> {
@@ -167,34 +172,52 @@ fn ancestors(own: &Path, places: &[PathBuf], table: &[Mounted]) -> Result<Vec<Ab
         paths.extend(second);
     }
     for (place, in_use) in paths {
-        for dir in place.ancestors() {
+        // From the root on: nothing is below what is not there.
+        for (dir, below) in splits(&place) {
             // Byte by byte: to compare paths by their components takes ten times as long, and one that is spelt in two ways is
             // looked at twice.
             let id = match seen.iter().find(|(path, _)| path.as_os_str() == dir.as_os_str()) {
                 Some((_, id)) => *id,
                 None => {
-                    let id = if dir == place && !in_use { identity_of_place(dir)? } else { identity(dir)? };
+                    let is_place = below.as_os_str().is_empty();
+                    let id = if is_place && !in_use { identity_of_place(dir)? } else { identity(dir)? };
                     seen.push((dir.to_owned(), id));
                     id
                 }
             };
-            if let (Some((device, inode)), Ok(below)) = (id, place.strip_prefix(dir)) {
-                let above = Above { device, inode, below: below.to_owned(), in_use };
-                if !all.contains(&above) {
-                    all.push(above);
-                }
+            let Some((device, inode)) = id else { break };
+            let above = Above { device, inode, below: below.to_owned(), in_use };
+            if !all.iter().any(|known: &Above| known.is_same(&above)) {
+                all.push(above);
             }
         }
     }
     Ok(all)
 }
 
-/// The device and inode of `path`, where state may lie, and where somebody else can have mounted something: that is no place of
-/// state, and may never answer.
+/// The directories that the absolute path `place` leads through, from the root to itself, each with the rest of the path.
+fn splits(place: &Path) -> impl Iterator<Item = (&Path, &Path)> {
+    let bytes = place.as_os_str().as_bytes();
+    let path = |bytes| Path::new(OsStr::from_bytes(bytes));
+    let ends = (0..=bytes.len()).filter(|end| match bytes.get(*end) {
+        Some(b'/') => *end == 0 || bytes[end - 1] != b'/',
+        Some(_) => false,
+        None => bytes.last() != Some(&b'/'),
+    });
+    ends.map(move |end| {
+        let rest = &bytes[end..];
+        let rest = &rest[rest.iter().take_while(|byte| **byte == b'/').count()..];
+        (path(&bytes[..end.max(1)]), path(rest))
+    })
+}
+
+/// The device and inode of `path`, where state may lie, and where somebody else can have mounted something that never answers:
+/// nothing is mounted for this, and the kernel says what it knows without asking a server.
 fn identity_of_place(path: &Path) -> Result<Option<(u64, u64)>> {
-    match fd::open_beside_others(path, OFlags::PATH) {
-        Ok(place) => fd::stat(&place).map(|stat| Some((stat.st_dev, stat.st_ino))),
-        Err(Errno::XDEV | Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => Ok(None),
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    match fs::statx(fs::CWD, path, flags, StatxFlags::INO) {
+        Ok(stat) => Ok(Some((fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino))),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => Ok(None),
         Err(e) => Err(e).context(|| format!("look at {}", path.display())),
     }
 }
@@ -276,6 +299,26 @@ mod tests {
         let sources: Vec<_> = binds.map(|mount| Path::new(mount["source"].as_str().unwrap())).collect();
         assert!(sources.len() > 3 && sources.iter().all(|source| is_plain(source)), "{sources:?}");
         assert!(!["/", "/etc", "/home/me", "/run", "/tmp"].iter().any(|source| is_plain(Path::new(source))));
+    }
+
+    #[test]
+    fn a_path_leads_through_each_directory_once() {
+        let of = |place| {
+            let text = |path: &Path| path.to_str().unwrap().to_owned();
+            splits(Path::new(place)).map(|(dir, below)| (text(dir), text(below))).collect::<Vec<_>>()
+        };
+        let pair = |dir: &str, below: &str| (dir.to_owned(), below.to_owned());
+        assert_eq!(of("/"), [pair("/", "")]);
+        assert_eq!(
+            of("/run/user/rt"),
+            [
+                pair("/", "run/user/rt"),
+                pair("/run", "user/rt"),
+                pair("/run/user", "rt"),
+                pair("/run/user/rt", "")
+            ]
+        );
+        assert_eq!(of("/run//rt/"), [pair("/", "run//rt/"), pair("/run", "rt/"), pair("/run//rt", "")]);
     }
 
     #[test]

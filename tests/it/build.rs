@@ -18,7 +18,7 @@ tests! {
         what_the_config_says, layers_and_history, nothing_is_done_twice, what_changes_is_done_again, stages_that_are_needed,
         base_images, copies_follow_the_rules, archives_are_unpacked, what_begins_as_an_archive_is_one, volumes_are_as_the_image_has_them, images_share_files, shared_files_are_not_written_to, holes_stay_holes, heredocs, users_and_directories, a_command_that_fails, mount_points_are_in_no_layer,
         what_is_not_there_is_refused, destinations_over_links, links_lead_nowhere, ctrl_c_leaves_the_cache, a_killed_build_leaves_no_command, mounts_of_run, mounts_stay_as_they_were, mounts_of_images_of_somebody_else, archives_are_what_their_key_says, no_hooks_in_builds, secrets_stay_secret,
-        layers_are_pruned, places_for_builds, outputs_of_every_kind, outputs_follow_the_umask, triggers_run_once,
+        layers_are_pruned, places_for_builds, outputs_of_every_kind, outputs_follow_the_umask, modes_are_narrowed_under_each_name, triggers_run_once,
     }
     USER { places_of_somebody_else, bases_of_somebody_else }
 }
@@ -1220,6 +1220,19 @@ fn outputs_follow_the_umask(ctx: &Ctx) {
         }
     }
     is_clean(ctx);
+}
+
+/// A store that others can enter shows them a file no wider than it may be, also by a second name whose first one a higher layer has
+/// removed: nobody becomes the caller by it, nor writes into the layer.
+fn modes_are_narrowed_under_each_name(ctx: &Ctx) {
+    context(ctx);
+    fs::set_permissions(ctx.mkdir("images"), fs::Permissions::from_mode(0o755)).unwrap();
+    let made = ["/first", "/alone"].map(|path| format!("\"write {path} x\",\"chmod {path} {}\"", 0o6777));
+    let file = format!("{BASE}RUN [\"/probe\",{},\"link /first /second\"]\nRUN rm /first\n", made.join(","));
+    let out = build(ctx, &file, &["-t", "x"]).before([sys::Step::Umask(0o022)]).ok();
+    let of = |path: &str| fs::metadata(bundle(ctx, &out).join("rootfs").join(path)).unwrap();
+    assert_eq!(["alone", "second"].map(|path| format!("{:o}", of(path).mode())), ["100755", "100755"]);
+    assert_eq!(of("second").nlink(), 1, "a name of the layer's file");
 }
 
 fn triggers_run_once(ctx: &Ctx) {

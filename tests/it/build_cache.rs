@@ -1,17 +1,21 @@
 //! `rt build`: layers of another machine, by way of a registry.
 
-use crate::build::{BASE, build, built, cached, context, is_clean, put, refused, rt};
+use crate::build::{BASE, build, built, bundle, cached, context, is_clean, put, refused, rt};
+use crate::client::Caller;
 use crate::fixture::{Cmd, Ctx};
-use crate::runner::tests;
+use crate::runner::{skip, tests};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 tests! {
     BOTH { another_machine_does_not_begin_anew, a_cache_counts_where_it_is_named, caches_that_are_none, a_push_sends_each_layer }
+    USER { a_push_sends_no_layers_of_another_image }
 }
 
 type Blobs = Arc<Mutex<HashMap<String, Vec<u8>>>>;
@@ -237,6 +241,14 @@ fn a_push_sends_each_layer(ctx: &Ctx) {
     built(ctx, &file("a"), &["-t", "high"]);
     let (first, sent) = push(here, "high");
     assert_eq!(first.len(), 3, "that of the base as well: {first:?}");
+    // What a build has made is kept for the next push, where nobody else can read it: users may share the cache.
+    for layer in &first {
+        let hex = layer.strip_prefix("sha256:").unwrap();
+        assert!(!ctx.path("cache/blobs/sha256").join(hex).exists());
+        let mut kept = fs::read_dir(ctx.path("build/layers")).unwrap();
+        let blob = kept.find_map(|dir| fs::metadata(dir.unwrap().path().join(format!("blob-{hex}"))).ok());
+        assert_eq!(blob.unwrap().permissions().mode() & 0o777, 0o600);
+    }
     // The same again, and what is built on the same base anew.
     assert_eq!(push(here, "high").0, first);
     built(ctx, &file("b"), &["-t", "high"]);
@@ -258,4 +270,35 @@ fn a_push_sends_each_layer(ctx: &Ctx) {
     // Without the layers it is one.
     fs::remove_dir_all(ctx.path("build")).unwrap();
     assert_eq!(push(here, "high").0.len(), 1);
+}
+
+/// Whoever can change a bundle can give it the name of an image that the caller has built: it is sent as what it is.
+fn a_push_sends_no_layers_of_another_image(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("only root gives files to others");
+    }
+    context(ctx);
+    let registry = Registry::start();
+    let push = |name: &str| {
+        rt(ctx, &["push", "--plain-http", name, &format!("{}/{name}:1", registry.name)]).ok();
+        layers(&registry.image(name))
+    };
+    let own = built(ctx, &format!("{BASE}RUN write /key secret\n"), &["-t", "own"]);
+    let tools = built(ctx, &format!("{BASE}RUN write /tool x\n"), &["-t", "tools"]);
+    let secret = push("own").pop().unwrap();
+    let (from, to) = (bundle(ctx, &tools), bundle(ctx, &own));
+    fs::rename(&to, ctx.path("away")).unwrap();
+    fs::rename(&from, &to).unwrap();
+    for name in fs::read_dir(ctx.path("images/names")).unwrap() {
+        let name = name.unwrap().path();
+        if fs::read_link(&name).unwrap().file_name() == from.file_name() {
+            fs::remove_file(&name).unwrap();
+            symlink(Path::new("../bundles").join(to.file_name().unwrap()), &name).unwrap();
+        }
+    }
+    let bundles = ctx.path("images/bundles");
+    std::os::unix::fs::chown(&bundles, None, Some(12345)).unwrap();
+    fs::set_permissions(&bundles, fs::Permissions::from_mode(0o775)).unwrap();
+    let sent = push("tools");
+    assert!(!sent.contains(&secret), "{secret} in {sent:?}");
 }

@@ -1048,20 +1048,26 @@ fn what_an_image_sets_is_not_the_jobs(ctx: &Ctx) {
 }
 
 /// Slurm 25.05 starts the runtime with the variables of the image, too: they say neither which scontrol(1) asks for the job to be
-/// requeued nor what that is told.
+/// requeued nor what that is told. Of an array the task alone is, whose number can be that of the array.
 fn no_scontrol_of_an_image(ctx: &Ctx) {
     // No Slurm of this host has it.
     const JOB: &str = "4000000042";
     let asked = ctx.path("asked");
     let program = ctx.mkdir("bin").join("scontrol");
-    let text = format!("#!/bin/sh\necho \"$@ ${{SLURM_CONF-}} ${{OWN-}}\" >{}\n", asked.display());
+    let line = format!("JobId={JOB} ArrayJobId={JOB} ArrayTaskId=2 JobName=x PreemptTime=None");
+    let other =
+        "JobId=4000000041 ArrayJobId=4000000042 ArrayTaskId=1 JobName=x PreemptTime=2026-11-26T18:00:00";
+    let text = format!(
+        "#!/bin/sh\necho \"$@ ${{SLURM_CONF-}} ${{OWN-}}\" >{}\n[ \"$2\" != show ] || printf '%s\\n' '{other}' '{line}'\n",
+        asked.display()
+    );
     fs::write(&program, text).unwrap();
     fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
     let criu = ctx.path("criu");
     fs::copy(std::env::current_exe().unwrap(), &criu).unwrap();
     let path = format!("{}:/usr/bin:/bin", ctx.path("bin").display());
     for (of_image, expected) in
-        [(vec!["PATH", "SLURM_CONF"], None), (vec!["SLURM_CONF"], Some(format!("requeue {JOB}  own\n")))]
+        [(vec!["PATH", "SLURM_CONF"], None), (vec!["SLURM_CONF"], Some(format!("requeue {JOB}_2  own\n")))]
     {
         let mut bundle = ctx.bundle();
         bundle.config["process"]["env"] =

@@ -1,6 +1,6 @@
 //! The layers of an image of the store that a build has made, for a push: a registry gets them one by one, and none that it has.
 //!
-//! Each is a tree, of which the archive is written once and then kept as a blob in the cache. In the place of a base that was pulled come
+//! Each is a tree, of which the archive is written once and then kept beside it. In the place of a base that was pulled come
 //! the layers that its registry has, where the cache has them all.
 
 use std::fs::File;
@@ -91,20 +91,21 @@ impl KeptImage {
     }
 
     /// Layer `at` as a blob in a file: as it was kept, or written now and kept then.
-    pub(crate) fn blob(&self, at: usize, cache: &Cache, watch: Watch) -> Result<(WrittenLayer, Arc<File>)> {
+    pub(crate) fn blob(&self, at: usize, watch: Watch) -> Result<(WrittenLayer, Arc<File>)> {
         let (id, facts, tree) = match &self.layers[at] {
             KeptLayer::Stored(layer, file) => return Ok((layer.clone(), file.clone())),
             KeptLayer::Tree { id, facts, tree } => (id, facts, tree),
         };
         let packed = facts.packed.as_ref().filter(|packed| packed.archive.times == tree.times);
-        if let Some((layer, file)) = packed.and_then(|packed| Some((written(packed), found(packed, cache)?)))
+        if let Some(packed) = packed
+            && let Some(file) = self.place.blob(id, &packed.digest, packed.size)?
         {
-            watch.meter.add(layer.plain);
-            return Ok((layer, file));
+            watch.meter.add(packed.archive.length);
+            return Ok((written(packed), Arc::new(file)));
         }
-        let new = cache.new_blob()?;
-        let layer = save::write_layer(tree, new.file(), Compression::Gzip, watch)?;
-        let file = new.keep(&layer.digest)?;
+        let new = self.place.new_blob(id)?;
+        let layer = save::write_layer(tree, &new.file, Compression::Gzip, watch)?;
+        let file = Arc::new(new.keep(&layer.digest)?);
         let archive = Archive { times: tree.times, diff_id: layer.diff_id.clone(), length: layer.plain };
         let packed = Packed { archive, digest: layer.digest.clone(), size: layer.size };
         // A build may have noted something of it since.
@@ -124,19 +125,19 @@ fn written(packed: &Packed) -> WrittenLayer {
     }
 }
 
-/// The blob, where nobody else can have changed it.
-fn found(packed: &Packed, cache: &Cache) -> Option<Arc<File>> {
-    own_blob(cache, &packed.digest, packed.size)
-}
-
+/// The blob in the cache, where nobody else can have changed it.
 fn own_blob(cache: &Cache, digest: &Digest, size: u64) -> Option<Arc<File>> {
     cache.find(digest, Some(size)).filter(|file| disk::only_ours(&**file).unwrap_or(false))
 }
 
 /// Takes the image in `bundle` apart, on whose layers `above` images were built.
 fn apart(place: &Place, bundle: &Path, cache: &Cache, above: usize) -> Result<Option<Apart>> {
-    // What a container has written into its root is in no layer.
-    if above == MOST_BASES || !bundle::is_read_only(bundle)? {
+    // What a container has written into its root is in no layer, and a bundle that others can change is not what its name says:
+    // they could call any bundle as one that the caller has built, and have him send the layers of that.
+    if above == MOST_BASES
+        || !bundle::is_read_only(bundle)?
+        || !super::is_ours(bundle, &super::stored(bundle)?.0)?
+    {
         return Ok(None);
     }
     let name = bundle.file_name().and_then(|name| name.to_str()).unwrap_or_default();

@@ -5,6 +5,7 @@
 //! layers/ID/upper   what an instruction has changed, as the upper layer of an overlay
 //! layers/ID/marked  there where its files are marked (rt_sys::origin)
 //! layers/ID/layer   when it was made and, once an image was made of it, what it is as a tar archive
+//! layers/ID/blob-HEX  once it was pushed, the compressed archive of that digest; the cache of blobs may be shared with others
 //! keys/KEY          a link that names the layer which an instruction gives: docs/design/build.md has what is in a key
 //! images/BUNDLE     of which layers an image of the store was made
 //! caches/HASH       the directory of a RUN --mount=type=cache
@@ -64,7 +65,7 @@ pub(super) struct Facts {
     pub packed: Option<Packed>,
 }
 
-/// What a layer is as a compressed archive, which the cache of blobs may have.
+/// What a layer is as a compressed archive, which lies beside it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Packed {
     /// What it is, not compressed.
@@ -281,6 +282,27 @@ impl Place {
         write_json(&dir, "layer", facts)
     }
 
+    /// The compressed archive of a layer or root, of this digest and size; none where it is not there.
+    pub(super) fn blob(&self, id: &str, digest: &Digest, size: u64) -> Result<Option<fs::File>> {
+        let path = self.path.join("layers").join(id).join(blob_name(digest));
+        let file = match fs::File::open(&path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            file => file.context(|| format!("open {}", path.display()))?,
+        };
+        let length = disk::length(&file)?;
+        Ok((length == size).then_some(file))
+    }
+
+    /// A file for the compressed archive of a layer or root.
+    pub(super) fn new_blob(&self, id: &str) -> Result<NewBlob> {
+        let dir = self.path.join("layers").join(id);
+        fs::create_dir_all(&dir).context(|| format!("make {}", dir.display()))?;
+        let name = format!("new-{}", rt_sys::unique::name());
+        let options = fs::OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).clone();
+        let file = options.open(dir.join(&name)).context(|| format!("make a file in {}", dir.display()))?;
+        Ok(NewBlob { dir, name, file })
+    }
+
     /// Keeps what is in `draft` as the layer of `key`.
     pub(super) fn keep(&self, draft: &Path, key: &str, created: String) -> Result<Layer> {
         let (id, facts) = (rt_sys::unique::name(), Facts { created, ..Facts::default() });
@@ -364,6 +386,33 @@ fn write_json(dir: &Path, name: &str, what: &impl Serialize) -> Result<()> {
     fs::write(&new, text)
         .and_then(|()| fs::rename(&new, dir.join(name)))
         .context(|| format!("write in {}", dir.display()))
+}
+
+fn blob_name(digest: &Digest) -> String {
+    format!("blob-{}", digest.hex())
+}
+
+/// A compressed archive in the making; dropped before it is kept, it goes away.
+pub(super) struct NewBlob {
+    dir: PathBuf,
+    name: String,
+    /// Where it is written.
+    pub file: fs::File,
+}
+
+impl NewBlob {
+    /// Keeps it under its digest.
+    pub(super) fn keep(&self, digest: &Digest) -> Result<fs::File> {
+        let kept = fs::rename(self.dir.join(&self.name), self.dir.join(blob_name(digest)));
+        kept.and_then(|()| self.file.try_clone())
+            .context(|| format!("keep {digest} in {}", self.dir.display()))
+    }
+}
+
+impl Drop for NewBlob {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(self.dir.join(&self.name));
+    }
 }
 
 /// The directory of one build, removed at its end.

@@ -22,8 +22,9 @@ pub struct TreeWriter<'a, 't> {
     shares: bool,
     /// Whether copies that an overlay makes of files with several names are known here; none before the first one.
     is_markable: OnceCell<bool>,
-    /// Files that were copied, for those that have several names.
-    copied: HashSet<Vec<u8>>,
+    /// Files of which no further name is made, for those that have several names: what was copied, and what would not be the same,
+    /// also where a higher layer hides its first name.
+    apart: HashSet<Vec<u8>>,
 }
 
 impl<'a, 't> TreeWriter<'a, 't> {
@@ -34,7 +35,7 @@ impl<'a, 't> TreeWriter<'a, 't> {
         shares: bool,
     ) -> TreeWriter<'a, 't> {
         let unpacker = Unpacker { context, writer: context.tree.writer(layer), since_check: 0 };
-        TreeWriter { unpacker, shares, is_markable: OnceCell::new(), copied: HashSet::new() }
+        TreeWriter { unpacker, shares, is_markable: OnceCell::new(), apart: HashSet::new() }
     }
 
     /// Makes what is no regular file.
@@ -54,6 +55,7 @@ impl<'a, 't> TreeWriter<'a, 't> {
         let path = clean(&entry.path)?;
         // As in an archive, such a name hides another.
         if path.rsplit(|&b| b == b'/').next().is_some_and(|name| name.starts_with(b".wh.")) {
+            self.apart.insert(path.into_owned());
             return self.entry(entry);
         }
         let context = self.unpacker.context;
@@ -67,11 +69,13 @@ impl<'a, 't> TreeWriter<'a, 't> {
             }
         })?;
         self.unpacker.hidden(&made, entry.stored());
+        if !is_same || matches!(made, Outcome::Done(Some(_))) {
+            self.apart.insert(path.into_owned());
+        }
         match made {
             Outcome::Hidden => return Ok(()),
             Outcome::Done(None) => add(&context.counts.bytes, entry.stored()),
             Outcome::Done(Some(new)) => {
-                self.copied.insert(path.into_owned());
                 self.unpacker.space(entry.stored())?;
                 copy(file, &new, entry)?;
                 target.finish(&new, entry)?;
@@ -97,7 +101,7 @@ impl<'a, 't> TreeWriter<'a, 't> {
     pub fn name(&mut self, entry: &Header, file: &File) -> Result<bool> {
         let target = &self.unpacker.context.tree.target;
         let writer = &mut self.unpacker.writer;
-        let is_shared = self.shares && !self.copied.contains(&*clean(&entry.link)?);
+        let is_shared = self.shares && !self.apart.contains(&*clean(&entry.link)?);
         let made = match is_shared {
             true => writer.place(&clean(&entry.path)?, |dir, name| target.share(file, dir, name))?,
             false => writer.hard_link(&entry.path, &entry.link)?,
