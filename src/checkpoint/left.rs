@@ -6,15 +6,16 @@
 
 use super::image::Image;
 use super::numbers;
-use super::places::{REMAPS, removed};
+use super::places::{REMAPS, is_own, removed};
 use super::reach::unknown_form;
 use rt_sys::error::{Context, Result};
-use rt_sys::{err, fd};
+use rt_sys::{err, fd, mount};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
+use rustix::time::Timespec;
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The file that says so, with a byte in it. Who restores has it locked.
 const MARK: &str = "restoring";
@@ -22,6 +23,10 @@ const MARK: &str = "restoring";
 const MOST: usize = 64 << 20;
 /// How much of a removed file's image says what it was.
 const HEAD: usize = 4096;
+
+/// How often and after which time a mark is looked at that another call has: half a minute.
+const TRIES: usize = 600;
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// That a restore of an image with removed files has begun.
 #[derive(Debug)]
@@ -39,14 +44,28 @@ struct Ghost {
     size: u64,
 }
 
-/// Removes what a restore of `image` that was killed has left in this process's root.
+/// Removes what a restore of `image` that was killed has left in this process's root, when no other one of this image is at work: clones
+/// of a program are made side by side. What is in the file systems in memory at `own` no other one has made.
 ///
 /// # Errors
 /// Something else has the name.
-pub(super) fn begin(image: &Image) -> Result<Option<Begun<'_>>> {
+pub(super) fn begin<'a>(image: &'a Image, own: &[PathBuf]) -> Result<Option<Begun<'a>>> {
     let (files, remaps) = (image.file(numbers::FILES, MOST)?, image.file(REMAPS, MOST)?);
     let (Some(files), Some(remaps)) = (files, remaps) else { return Ok(None) };
-    let ghosts = removed(&files, Some(&remaps)).ok_or_else(|| unknown_form(image, REMAPS))?;
+    let removed = removed(&files, Some(&remaps)).ok_or_else(|| unknown_form(image, REMAPS))?;
+    if removed.is_empty() {
+        return Ok(None);
+    }
+    let mounts = mount::table()?;
+    let mut ghosts = Vec::new();
+    for (id, path) in removed {
+        if let Some(place) = Place::of(&path)?
+            && !is_own(&place.dir, &mounts, own)
+            && let Some(ghost) = Ghost::read(image, id)?
+        {
+            ghosts.push((id, place, ghost));
+        }
+    }
     if ghosts.is_empty() {
         return Ok(None);
     }
@@ -55,11 +74,7 @@ pub(super) fn begin(image: &Image) -> Result<Option<Begun<'_>>> {
         Some(mark) => fd::stat(mark)?.st_size > 0,
         None => false,
     };
-    for (id, path) in ghosts {
-        if let Some(ghost) = Ghost::read(image, id)? {
-            ghost.make_room(&path, id, was_killed)?;
-        }
-    }
+    ghosts.iter().try_for_each(|(id, place, ghost)| ghost.make_room(place, *id, was_killed))?;
     let Some(mark) = mark else { return Ok(None) };
     match rustix::io::pwrite(&mark, b"1", 0) {
         Err(Errno::NOSPC | Errno::DQUOT) => {}
@@ -68,21 +83,60 @@ pub(super) fn begin(image: &Image) -> Result<Option<Begun<'_>>> {
     Ok(Some(Begun { image, _mark: mark }))
 }
 
-/// Opens and locks the mark of `image`, and makes it where it is missing; `None` where that cannot be done, or another call has it.
+/// Opens and locks the mark of `image`, and makes it where it is missing; `None` where that cannot be done, or another call has it for
+/// long.
 fn open_mark(image: &Image) -> Result<Option<OwnedFd>> {
     let shown = || format!("write {}/{MARK}", image.path.display());
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let mark = match fs::openat(&image.dir, MARK, flags, Mode::RUSR | Mode::WUSR) {
-        Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOSPC | Errno::DQUOT) => return Ok(None),
-        mark => mark.context(shown)?,
-    };
-    match fs::flock(&mark, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::WOULDBLOCK) => return Ok(None),
-        // A file system without locks has them for nobody.
-        Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => {}
-        locked => locked.context(shown)?,
+    for _ in 0..TRIES {
+        let mark = match fs::openat(&image.dir, MARK, flags, Mode::RUSR | Mode::WUSR) {
+            Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOSPC | Errno::DQUOT) => return Ok(None),
+            mark => mark.context(shown)?,
+        };
+        match fs::flock(&mark, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => {
+                let _ = rustix::thread::nanosleep(&PAUSE);
+                continue;
+            }
+            // A file system without locks has them for nobody.
+            Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => {}
+            locked => locked.context(shown)?,
+        }
+        // Whoever had it may have removed it meanwhile.
+        if fd::stat(&mark)?.st_nlink > 0 {
+            return Ok(Some(mark));
+        }
     }
-    Ok(Some(mark))
+    Ok(None)
+}
+
+/// Where a removed file was.
+#[derive(Debug)]
+struct Place {
+    dir: OwnedFd,
+    /// Its path.
+    at: PathBuf,
+    name: OsString,
+}
+
+impl Place {
+    /// That of the removed file `path`. Where its directory has been removed, criu takes the one above.
+    fn of(path: &Path) -> Result<Option<Place>> {
+        let (Some(name), Some(above)) = (path.file_name(), path.parent()) else { return Ok(None) };
+        for at in above.ancestors() {
+            if let Some(dir) = directory(at)? {
+                return Ok(Some(Place { dir, at: at.to_owned(), name: name.to_owned() }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn remove(&self, name: &OsStr) -> Result<()> {
+        match fs::unlinkat(&self.dir, name, AtFlags::empty()) {
+            Err(Errno::NOENT) => Ok(()),
+            removed => removed.context(|| format!("remove {}", self.at.join(name).display())),
+        }
+    }
 }
 
 impl Begun<'_> {
@@ -128,32 +182,24 @@ impl Ghost {
         })
     }
 
-    /// Removes what has criu's name for the removed file `path`, where a criu `was_killed` that can have made it.
-    fn make_room(self, path: &Path, id: u64, was_killed: bool) -> Result<()> {
-        let (Some(name), Some(above)) = (path.file_name(), path.parent()) else { return Ok(()) };
-        let own = with(name, &format!(".cr.{id:x}.ghost"));
-        // Where the directory has been removed, criu takes the one above.
-        let Some((dir, at)) = above.ancestors().find_map(|at| directory(at).transpose().map(|dir| (dir, at)))
-        else {
-            return Ok(());
-        };
-        let dir = dir?;
-        let shown = at.join(&own);
-        let Some(found) = look(&dir, &own)? else { return Ok(()) };
+    /// Removes what has criu's name for the removed file that was in `place`, where a criu `was_killed` that can have made it.
+    fn make_room(self, place: &Place, id: u64, was_killed: bool) -> Result<()> {
+        let own = with(&place.name, &format!(".cr.{id:x}.ghost"));
+        let Some(found) = look(&place.dir, &own)? else { return Ok(()) };
         if !was_killed || !self.can_be(&found) {
-            return Err(err!("{}: it is in the way of a removed file of the program", shown.display()).hint(
+            let path = place.at.join(&own);
+            return Err(err!("{}: it is in the way of a removed file of the program", path.display()).hint(
                 "another restore makes it, or it is what one has left that was killed: remove it then",
             ));
         }
         // It is a moment in which it has the program's name, too, or another one where that is taken.
-        for name in [name.to_owned(), with(name, ".cr_link")] {
-            if look(&dir, &name)?
-                .is_some_and(|other| (other.st_dev, other.st_ino) == (found.st_dev, found.st_ino))
-            {
-                remove(&dir, &name, at)?;
+        for name in [place.name.clone(), with(&place.name, ".cr_link")] {
+            let other = look(&place.dir, &name)?;
+            if other.is_some_and(|other| (other.st_dev, other.st_ino) == (found.st_dev, found.st_ino)) {
+                place.remove(&name)?;
             }
         }
-        remove(&dir, &own, at)
+        place.remove(&own)
     }
 
     /// True for what criu makes of it: as its own user, before it has the file's.
@@ -186,13 +232,6 @@ fn look(dir: &OwnedFd, name: &OsStr) -> Result<Option<Stat>> {
         Err(Errno::NOENT) => Ok(None),
         Err(e) => Err(e).context(|| format!("look at {}", name.display())),
         Ok(found) => fd::stat(&found).map(Some),
-    }
-}
-
-fn remove(dir: &OwnedFd, name: &OsStr, at: &Path) -> Result<()> {
-    match fs::unlinkat(dir, name, AtFlags::empty()) {
-        Err(Errno::NOENT) => Ok(()),
-        removed => removed.context(|| format!("remove {}", at.join(name).display())),
     }
 }
 

@@ -95,9 +95,7 @@ impl<'a> Places<'a> {
 
     /// True where only root and the program's users can rename in `dir`, or make what is missing there.
     fn is_kept(&self, dir: &OwnedFd, what: Missing) -> Result<bool> {
-        let mount = disk::mount_id(dir.as_fd());
-        let mount = self.mounts.iter().find(|known| Some(known.id) == mount);
-        if mount.is_some_and(|mount| mount.fstype == b"tmpfs" && self.own.contains(&mount.point)) {
+        if is_own(dir, &self.mounts, self.own) {
             return Ok(true);
         }
         let stat = fd::stat(dir)?;
@@ -158,6 +156,14 @@ impl<'a> Places<'a> {
         }
         Ok(())
     }
+}
+
+/// True where `dir` is on one of the file systems in memory that are the container's own: `mounts` are the container's, and `own` is
+/// where those are.
+pub(super) fn is_own(dir: &OwnedFd, mounts: &[Mounted], own: &[PathBuf]) -> bool {
+    let id = disk::mount_id(dir.as_fd());
+    let mount = mounts.iter().find(|known| Some(known.id) == id);
+    mount.is_some_and(|mount| mount.fstype == b"tmpfs" && own.contains(&mount.point))
 }
 
 /// Whether something is looked for that is there.

@@ -239,7 +239,7 @@ impl Checkpoint for Restore {
             places.check_image(&source.image)?;
         }
         criu_log::make(log_in, "restore.log")?;
-        let begun = left::begin(&source.image)?;
+        let begun = left::begin(&source.image, &own)?;
         let no_links = NoLinks::begin()?;
         let mut held = |what: Held| {
             if what.at == Moment::Made {
