@@ -18,7 +18,7 @@ pub(super) const NAME: &str = "rt.json";
 /// The form of the image. Another form is refused.
 const FORM: u32 = 3;
 /// How long the file may be, in bytes.
-const MOST: usize = 16 << 20;
+const MOST: usize = 64 << 20;
 
 /// No process has such a number (linux/threads.h).
 const PID_MAX_LIMIT: i32 = 1 << 22;
@@ -132,6 +132,10 @@ impl Manifest {
     /// Writes it into an image, whose other files are complete.
     pub(super) fn write(&self, image: &Image) -> Result<()> {
         let text = serde_json::to_vec(self).map_err(|e| err!("{e}"))?;
+        // While the program can still go on.
+        if text.len() > MOST {
+            bail!("{NAME} would have more than {MOST} bytes: the program has too many files open");
+        }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let shown = || format!("write {}/{NAME}", image.path.display());
         let file = fs::openat(&image.dir, NAME, flags, Mode::RUSR | Mode::WUSR).context(shown)?;

@@ -88,9 +88,10 @@ fn name(job: &str, line: Option<&str>, in_array: bool) -> Option<String> {
     }
 }
 
-/// True where Slurm requeues the job of `line` by itself when it ends, since it is being preempted with a time of grace. Slurm 24.11
-/// requeues a job that has asked for it meanwhile once more when it has come to its end, and it would begin anew.
-fn is_preempted(line: &str) -> bool {
+/// True where Slurm requeues the job of `line` by itself when it ends with [`AGAIN`]: it is being preempted with a time of grace, and
+/// slurm.conf has that exit code in RequeueExit. Slurm 24.11 requeues a job that has asked for it meanwhile once more when it has come to
+/// its end, and it would begin anew. Without RequeueExit nobody else does it.
+fn is_requeued_anyway(line: &str) -> bool {
     // The year of a time, or a word for none.
     if !field(line, "PreemptTime").is_some_and(|time| time.starts_with(|c: char| c.is_ascii_digit())) {
         return false;
@@ -99,13 +100,27 @@ fn is_preempted(line: &str) -> bool {
     let partition = shown(&["partition", partition]);
     let mode = field(&partition, "PreemptMode");
     mode.is_some_and(|mode| mode.split(',').any(|mode| mode.eq_ignore_ascii_case("requeue")))
+        && requeues_exit(&shown(&["config"]), AGAIN)
+}
+
+/// True where `config`, what scontrol shows of slurm.conf(5), has `code` in RequeueExit: a list of numbers and ranges.
+fn requeues_exit(config: &str, code: u8) -> bool {
+    let line = config
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("RequeueExit ")?.trim_start().strip_prefix('='));
+    line.unwrap_or_default().split(',').any(|part| {
+        let part = part.trim();
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let range = first.parse().and_then(|first: u8| Ok(first..=last.parse()?));
+        range.is_ok_and(|range| range.contains(&code))
+    })
 }
 
 /// Asks Slurm to requeue `job`. The image is on the disk, so that a refusal is only told: the next job can restore it.
 pub(super) fn request(job: &str) {
     let text = shown(&["job", job]);
     let line = line_of(&text, job);
-    if line.is_some_and(is_preempted) {
+    if line.is_some_and(is_requeued_anyway) {
         return;
     }
     let Some(name) = name(job, line, caller::said("SLURM_ARRAY_JOB_ID").is_some()) else {
@@ -125,6 +140,20 @@ pub(super) fn request(job: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn exit_codes_that_are_requeued_are_known() {
+        let of = |value: &str| {
+            let text = format!(
+                "ReconfigFlags           = (null)\nRequeueExit             = {value}\nRequeueExitHold         = 75\n"
+            );
+            requeues_exit(&text, 75)
+        };
+        assert_eq!(
+            ["75", "1,75", "70-80", "(null)", "7", "74,76-80"].map(of),
+            [true, true, true, false, false, false]
+        );
+    }
 
     #[test]
     fn a_task_of_an_array_is_named_alone() {

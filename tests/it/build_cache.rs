@@ -267,9 +267,17 @@ fn a_push_sends_each_layer(ctx: &Ctx) {
     rt(ctx, &["pull", "--plain-http", &name, "back"]).ok();
     assert_eq!(fs::read_to_string(ctx.path("back/rootfs/new")).unwrap(), "x");
     assert!(!ctx.path("back/rootfs/made").exists());
-    // Without the layers it is one.
-    fs::remove_dir_all(ctx.path("build")).unwrap();
+    // Without the layers it is one, and where what is known of them is damaged, or their directory is none.
+    for entry in fs::read_dir(ctx.path("build/images")).unwrap() {
+        fs::write(entry.unwrap().path(), "").unwrap();
+    }
     assert_eq!(push(here, "high").0.len(), 1);
+    for left in ["build/lock", "build/layers/left"] {
+        fs::remove_dir_all(ctx.path("build")).unwrap();
+        ctx.mkdir(left);
+        fs::set_permissions(ctx.path("build"), fs::Permissions::from_mode(0o700)).unwrap();
+        assert_eq!(push(here, "high").0.len(), 1, "{left}");
+    }
 }
 
 /// Whoever can change a bundle can give it the name of an image that the caller has built: it is sent as what it is.

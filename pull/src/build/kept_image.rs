@@ -76,9 +76,18 @@ impl KeptImage {
         if !rt_image_store::is_stored(&bundle) {
             return Ok(None);
         }
-        let Some(place) = Place::open_kept()? else { return Ok(None) };
-        let Some(Apart { layers, history, pulled_base }) = apart(&place, &bundle, cache, 0)? else {
-            return Ok(None);
+        let found = Place::open_kept().and_then(|place| {
+            let Some(place) = place else { return Ok(None) };
+            Ok(apart(&place, &bundle, cache, 0)?.map(|apart| (place, apart)))
+        });
+        let (place, Apart { layers, history, pulled_base }) = match found {
+            Ok(Some(found)) => found,
+            Ok(None) => return Ok(None),
+            // It is an image all the same, and is sent as one layer.
+            Err(e) => {
+                log::debug!("no layers of {}: {e}", bundle.display());
+                return Ok(None);
+            }
         };
         let count = history.iter().filter(|entry| entry["empty_layer"] != json!(true)).count();
         let history = (count == layers.len()).then_some(history);

@@ -111,12 +111,26 @@ impl Place {
                     .hint("RT_BUILD_DIR names a directory to which only you, and root, can change the way"))
             }
         };
+        let require_fit = |dir: &OwnedFd| match name_of_overlay_stranger(dir)? {
+            None => Ok(()),
+            Some(name) => {
+                let error = err!("{shown}: it is on {name}, which cannot hold the upper layer of an overlay");
+                Err(error.hint(remedy))
+            }
+        };
         match require_own_path() {
             // A place that others could change is none of the caller's.
             Err(_) if !make => return Ok(None),
             own => own?,
         }
         if make {
+            // Before anything is made that would be in the way later.
+            for above in path.ancestors() {
+                if look::is_dir(above)? {
+                    require_fit(&disk::open_root(above)?)?;
+                    break;
+                }
+            }
             let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
             made.context(|| format!("make {shown}")).map_err(|e| e.hint(remedy))?;
         } else {
@@ -137,19 +151,23 @@ impl Place {
             }
             bail!("{shown}: builds need a directory of the caller's that nobody else may enter (mode 0700)");
         }
-        if let Some(name) = name_of_overlay_stranger(&dir)? {
-            let text = err!("{shown}: it is on {name}, which cannot hold the upper layer of an overlay");
-            return Err(text.hint(remedy));
+        match require_fit(&dir) {
+            Err(_) if !make => return Ok(None),
+            fit => fit?,
         }
         // What is in a directory of builds is removed when nobody needs it any more.
         let is_new = !look::exists(path.join("lock"))?;
+        // A build has failed before it made anything.
+        if is_new && !make {
+            return Ok(None);
+        }
         if is_new && !look::entries(&path)?.is_empty() {
             let error = err!("{shown}: it is no directory of builds, and not empty");
             return Err(error.hint("RT_BUILD_DIR names an empty directory, or one that is still to be made"));
         }
         let lock = fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path.join("lock"));
         let lock = lock.context(|| format!("open {shown}/lock"))?;
-        for part in ["layers", "keys", "images", "caches", "sessions"] {
+        for part in ["layers", "keys", "images", "caches", "sessions"].into_iter().filter(|_| make) {
             match fs::DirBuilder::new().mode(0o700).create(path.join(part)) {
                 Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
                 made => made.context(|| format!("make {shown}/{part}"))?,
