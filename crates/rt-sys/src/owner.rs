@@ -79,7 +79,7 @@ const MARK: [u32; 2] = [0x7274_6f77, !0x7274_6f77];
 
 impl BareRecord {
     /// The value of the attribute, by which the kernel knows in which user namespace it was set: that of `root`.
-    fn value(self, root: u32) -> Vec<u8> {
+    pub fn value(self, root: u32) -> Vec<u8> {
         let words = [REVISIONS[1].0, self.uid, self.gid, MARK[0], MARK[1], root];
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
