@@ -69,10 +69,11 @@ named() (
 check buildah/bud 0 "tagged localhost/built" named build "buildah bud --no-cache" RT_EMULATE_ROOT=1
 # Owners, modes and capabilities as root gives them: packages that make users, by rt build and in a chroot of root's.
 packages="openssh-server dbus redis-server iputils-ping man-db cron"
+special="mknod /null c 1 3 && ln -s null /link && chown -h 33:34 /link && mkfifo /pipe && chown 5:6 /pipe"
 install="apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $packages"
 mkdir "$work/owned" "$work/real"
 cp "$work/debian.tar" "$work/owned/"
-printf 'FROM scratch\nADD debian.tar /\nRUN %s\nRUN mknod /null c 1 3\n' "$install" >"$work/owned/Containerfile"
+printf 'FROM scratch\nADD debian.tar /\nRUN %s\nRUN %s\n' "$install" "$special" >"$work/owned/Containerfile"
 chown -R $uid:$uid "$work/owned"
 cp "$(dirname "$rt")"/rt-{pull,image} "$work/bin/"
 tar -C "$work/real" -xpf "$work/debian.tar"
@@ -83,7 +84,7 @@ tree() {
 		-path ./var/cache -prune -o -path ./var/lib/apt -prune -o -path ./etc/localtime -prune -o -printf '%P %y %m %U:%G\n' | sort)
 }
 check owners/build 0 "^sha256:" user rt build -q -t owned -o owned.sqsh owned
-check owners/real 0 "cron" unshare --mount --pid --fork chroot "$work/real" sh -c "mount -t proc proc /proc && ($install; mknod /null c 1 3)"
+check owners/real 0 "cron" unshare --mount --pid --fork chroot "$work/real" sh -c "mount -t proc proc /proc && ($install; $special)"
 check owners/unpacked 0 "" unsquashfs -no-progress -d "$work/unpacked" "$work/owned.sqsh"
 check owners/shadow 0 "^shadow f 640 0:42\$" sh -c "cd $work/unpacked/etc && find . -name shadow -printf '%P %y %m %U:%G\n'"
 check owners/device 0 "^1:3\$" stat -c %Hr:%Lr "$work/unpacked/null"

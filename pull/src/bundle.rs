@@ -19,7 +19,7 @@ const CONFIG: &[u8] = b"config.json";
 /// The config of the image that the bundle was made from, as it was pulled. Only `rt save` reads it.
 const IMAGE: &[u8] = b"image.json";
 /// The file of a bundle by which it is known that owners which are not root's are recorded in its root, as far as they can be.
-pub(crate) const RECORDED: &str = "owners";
+pub(crate) const RECORDED: &str = "records";
 /// No config is longer.
 const CONFIG_LIMIT: usize = 64 << 20;
 

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, mpsc};
 
 use super::archive::{Store, StoredFile};
 use super::build::KeptImage;
@@ -12,7 +12,7 @@ use super::layout;
 use super::platform::Platform;
 use super::progress::{Style, size};
 use super::reference::Source;
-use super::save::{self, Compression, KeptHistory, MANIFEST_TYPE, SourceBundle, Watch, What, WrittenLayer};
+use super::save::{self, Compression, KeptHistory, MANIFEST_TYPE, SourceBundle, Watch, What};
 use oci_content::digest::Digest;
 use oci_content::interrupt::{Interrupt, is_interrupted};
 use oci_content::meter::Meter;
@@ -119,109 +119,181 @@ pub(crate) fn run(options: &PushOptions) -> Result<Pushed> {
     })
 }
 
-/// An image that lies ready.
-struct ReadyImage {
-    /// Layers and config, the config last.
-    blobs: Vec<LocalBlob>,
-    media_type: String,
-    manifest: Vec<u8>,
-    /// A repository of the same registry that may have some of the blobs.
-    from: Option<String>,
+/// What is pushed, as far as it is known before its layers are written.
+enum Prepared {
+    /// Layers and config, the config last, and the manifest with its type.
+    Ready(Vec<LocalBlob>, Manifest),
+    /// A bundle, and of which layers a build has made it.
+    Bundle(SourceBundle, Option<KeptImage>),
 }
+
+/// A manifest, and its type.
+type Manifest = (String, Vec<u8>);
 
 fn push(options: &PushOptions, interrupt: &Interrupt) -> Result<Pushed> {
     let (cache, _scratch) = options.cache.open(None)?;
     let registry =
         Registry::new(&options.target, &Registries::from_environment()?, options.connect.clone(), interrupt)?;
-    let image = match &options.source {
+    let prepared = match &options.source {
         PushSource::Bundle(bundle, overlay) => {
             let what = What { bundle, overlay: overlay.as_deref() };
-            self::bundle(what, options, &cache, interrupt)?
+            let kept = match what.overlay {
+                None => KeptImage::open(what.bundle, &cache)?,
+                Some(_) => None,
+            };
+            Prepared::Bundle(SourceBundle::open(what)?, kept)
         }
         PushSource::Image(source) => image(source, options, &cache)?,
     };
-    let registry = registry.for_push(image.from.clone());
-    let meter = Meter::of(image.blobs.iter().map(|blob| blob.size).sum());
-    let mut pushed = Pushed {
+    let from = prepared.from(&options.target);
+    let registry = registry.for_push(from.clone());
+    let uploads =
+        Uploads { registry: &registry, from: from.as_deref(), meter: Meter::default(), options, interrupt };
+    let ((media_type, manifest), sums) =
+        uploads.of(|give| prepared.write(options, &cache, interrupt, give))?;
+    registry.put_manifest(&media_type, &manifest)?;
+    Ok(Pushed {
         name: options.target.to_string(),
-        digest: Digest::of(&image.manifest),
-        sent: 0,
-        present: 0,
-        mounted: 0,
-    };
-    options.style.show("push", &meter, || {
-        let mut seen: Vec<&Digest> = Vec::new();
-        for blob in &image.blobs {
-            interrupt.check()?;
-            // Layers can be the same; empty ones often are.
-            if seen.contains(&&blob.digest) {
-                meter.add(blob.size);
-                continue;
-            }
-            seen.push(&blob.digest);
-            let uploaded = registry.upload(blob, image.from.as_deref(), &meter)?;
-            let (sum, what) = match uploaded {
-                Uploaded::Sent => (&mut pushed.sent, "sent"),
-                Uploaded::Present => (&mut pushed.present, "was there"),
-                Uploaded::Mounted => (&mut pushed.mounted, "taken over from another repository"),
-            };
-            *sum += blob.size;
-            if options.style == Style::Lines {
-                rt_sys::log::tell(format_args!("blob {} {} {what}", blob.digest.short(), size(blob.size)));
-            }
-        }
-        registry.put_manifest(&image.media_type, &image.manifest)
-    })?;
-    Ok(pushed)
+        digest: Digest::of(&manifest),
+        sent: sums.sent,
+        present: sums.present,
+        mounted: sums.mounted,
+    })
 }
 
-/// Writes the layers of a bundle to files, so that their digests are known before they are sent: those of which a build has made it, or
-/// its root as one, in a file without a name.
-fn bundle(what: What<'_>, options: &PushOptions, cache: &Cache, interrupt: &Interrupt) -> Result<ReadyImage> {
-    let kept = match what.overlay {
-        None => KeptImage::open(what.bundle, cache)?,
-        Some(_) => None,
-    };
-    let bundle = SourceBundle::open(what)?;
-    let (mut layers, mut files) = (Vec::new(), Vec::new());
-    let count = kept.as_ref().map_or(bundle.trees().len(), KeptImage::len);
-    for at in 0..count {
-        let meter = Meter::default();
-        let watch = Watch { interrupt, meter: &meter };
-        let (layer, file) = options.style.show("layer", &meter, || match &kept {
-            Some(kept) => kept.blob(at, watch),
-            None => {
-                let file = cache.nameless()?;
-                let layer = save::write_layer(&bundle.trees()[at], &file, Compression::Gzip, watch)?;
-                Ok((layer, Arc::new(file)))
+/// How many bytes went which way.
+#[derive(Default)]
+struct Sums {
+    sent: u64,
+    present: u64,
+    mounted: u64,
+}
+
+/// The sending of blobs, by a thread of its own: a layer is sent while the next one is written.
+struct Uploads<'a> {
+    registry: &'a Registry,
+    /// A repository of the same registry that may have some of the blobs.
+    from: Option<&'a str>,
+    meter: Meter,
+    options: &'a PushOptions,
+    interrupt: &'a Interrupt,
+}
+
+impl Uploads<'_> {
+    /// Sends what `write` gives. Returns what `write` does.
+    ///
+    /// # Errors
+    /// What went wrong first, on either side; it ends the other.
+    fn of<T>(&self, write: impl FnOnce(&dyn Fn(LocalBlob)) -> Result<T>) -> Result<(T, Sums)> {
+        let (give, taken) = mpsc::channel::<LocalBlob>();
+        let taken = Mutex::new(taken);
+        let send = || {
+            let sent = self.send(&taken.lock().unwrap_or_else(|e| e.into_inner()));
+            sent.inspect_err(|_| self.interrupt.stop())
+        };
+        let (written, sent) = std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("upload".into()).spawn_scoped(scope, send).ok();
+            let written = write(&|blob| {
+                self.meter.expect(blob.size);
+                // Nobody takes it after an error, which is returned.
+                let _ = give.send(blob);
+            });
+            drop(give);
+            if written.is_err() {
+                self.interrupt.stop();
             }
-        })?;
-        layers.push(layer);
-        files.push(file);
-    }
-    let base = kept.as_ref().and_then(|kept| kept.pulled_base.clone());
-    let documents = bundle.documents(&layers, kept.map(|kept| KeptHistory(kept.history)))?;
-    let blob = |(layer, file): (WrittenLayer, _)| LocalBlob {
-        digest: layer.digest,
-        size: layer.size,
-        file,
-        offset: 0,
-    };
-    let mut blobs: Vec<_> = layers.into_iter().zip(files).map(blob).collect();
-    blobs.push(small(&documents.config, cache)?);
-    // Where a layer is that of an image that was pulled, its repository has it.
-    let name = base.as_deref().or(bundle.pulled_from());
-    let from = match name.and_then(|name| name.parse().ok()) {
-        Some(Source::Registry(from)) if from.registry == options.target.registry => {
-            Some(from.repository).filter(|repository| *repository != options.target.repository)
+            let sent = self.options.style.show("push", &self.meter, || match thread {
+                Some(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                // No thread could be had.
+                None => send(),
+            });
+            (written, sent)
+        });
+        match (written, sent) {
+            (Ok(written), Ok(sums)) => Ok((written, sums)),
+            (Err(e), Ok(_)) | (Ok(_), Err(e)) => Err(e),
+            (Err(one), Err(other)) => Err(if is_interrupted(&one) { other } else { one }),
         }
-        _ => None,
-    };
-    Ok(ReadyImage { blobs, media_type: MANIFEST_TYPE.to_owned(), manifest: documents.manifest, from })
+    }
+
+    fn send(&self, taken: &mpsc::Receiver<LocalBlob>) -> Result<Sums> {
+        let mut sums = Sums::default();
+        let mut seen: Vec<Digest> = Vec::new();
+        for blob in taken {
+            self.interrupt.check()?;
+            // Layers can be the same; empty ones often are.
+            if seen.contains(&blob.digest) {
+                self.meter.add(blob.size);
+                continue;
+            }
+            let (sum, what) = match self.registry.upload(&blob, self.from, &self.meter)? {
+                Uploaded::Sent => (&mut sums.sent, "sent"),
+                Uploaded::Present => (&mut sums.present, "was there"),
+                Uploaded::Mounted => (&mut sums.mounted, "taken over from another repository"),
+            };
+            *sum += blob.size;
+            if self.options.style == Style::Lines {
+                rt_sys::log::tell(format_args!("blob {} {} {what}", blob.digest.short(), size(blob.size)));
+            }
+            seen.push(blob.digest);
+        }
+        Ok(sums)
+    }
+}
+
+impl Prepared {
+    /// A repository of the target's registry that may have some of the blobs: where a layer is that of an image that was pulled, its
+    /// repository has it.
+    fn from(&self, target: &Reference) -> Option<String> {
+        let Prepared::Bundle(bundle, kept) = self else { return None };
+        let base = kept.as_ref().and_then(|kept| kept.pulled_base.as_deref());
+        match base.or(bundle.pulled_from())?.parse().ok()? {
+            Source::Registry(from) if from.registry == target.registry => {
+                Some(from.repository).filter(|repository| *repository != target.repository)
+            }
+            _ => None,
+        }
+    }
+
+    /// Gives all blobs to `give`, a bundle's layers as they are written to files, so that their digests are known before they are sent:
+    /// those of which a build has made it, or its root as one, in a file without a name. Returns the manifest.
+    fn write(
+        self,
+        options: &PushOptions,
+        cache: &Cache,
+        interrupt: &Interrupt,
+        give: &dyn Fn(LocalBlob),
+    ) -> Result<Manifest> {
+        let (bundle, kept) = match self {
+            Prepared::Bundle(bundle, kept) => (bundle, kept),
+            Prepared::Ready(blobs, manifest) => {
+                blobs.into_iter().for_each(give);
+                return Ok(manifest);
+            }
+        };
+        let mut layers = Vec::new();
+        for at in 0..kept.as_ref().map_or(bundle.trees().len(), KeptImage::len) {
+            let meter = Meter::default();
+            let watch = Watch { interrupt, meter: &meter };
+            let (layer, file) = options.style.show("layer", &meter, || match &kept {
+                Some(kept) => kept.blob(at, watch),
+                None => {
+                    let file = cache.nameless()?;
+                    let layer = save::write_layer(&bundle.trees()[at], &file, Compression::Gzip, watch)?;
+                    Ok((layer, Arc::new(file)))
+                }
+            })?;
+            give(LocalBlob { digest: layer.digest.clone(), size: layer.size, file, offset: 0 });
+            layers.push(layer);
+        }
+        let documents = bundle.documents(&layers, kept.map(|kept| KeptHistory(kept.history)))?;
+        give(small(&documents.config, cache)?);
+        Ok((MANIFEST_TYPE.to_owned(), documents.manifest))
+    }
 }
 
 /// Finds the blobs of an image on disk.
-fn image(source: &Source, options: &PushOptions, cache: &Cache) -> Result<ReadyImage> {
+fn image(source: &Source, options: &PushOptions, cache: &Cache) -> Result<Prepared> {
     let (store, select) = match source {
         Source::OciLayout { path, select } => (Store::enclosed(path)?, select),
         Source::OciArchive { path, select } => (Store::open_tar(path, || cache.nameless())?, select),
@@ -238,7 +310,7 @@ fn image(source: &Source, options: &PushOptions, cache: &Cache) -> Result<ReadyI
         blobs.push(LocalBlob { digest: descriptor.digest.clone(), size: length, file, offset });
     }
     blobs.push(LocalBlob { digest: found.manifest.config.digest, ..small(&found.config, cache)? });
-    Ok(ReadyImage { blobs, media_type: media_type(&manifest), manifest, from: None })
+    Ok(Prepared::Ready(blobs, (media_type(&manifest), manifest)))
 }
 
 /// What a manifest says that it is. Those of the image-spec need not say it.

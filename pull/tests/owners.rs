@@ -11,7 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 
 /// An image in a registry whose layers replace each other's entries of several owners.
 fn base(place: &Place, server: &Uploads) -> String {
-    use EntryKind::{Directory, File, Hardlink};
+    use EntryKind::{Directory, Fifo, File, Hardlink, Symlink};
     let lower = Layer::default()
         .owned(File, "a", "", 0o444, (33, 34), b"a")
         .owned(Hardlink, "b", "a", 0o444, (33, 34), b"")
@@ -21,12 +21,16 @@ fn base(place: &Place, server: &Uploads) -> String {
         .owned(Directory, "e/", "", 0o755, (7, 7), b"")
         .owned(File, "e/x", "", 0o644, (6, 6), b"x")
         .owned(File, "again", "", 0o644, (8, 8), b"x")
+        .owned(Symlink, "link", "a", 0o777, (33, 34), b"")
+        .owned(Symlink, "again-link", "a", 0o777, (8, 8), b"")
+        .owned(Fifo, "pipe", "", 0o644, (0, 35), b"")
         .owned(File, "large", "", 0o644, (3_000_000, 3_000_001), b"x");
     let upper = Layer::default()
         .file(".wh.gone", "")
         .file("e/.wh..wh..opq", "")
         .owned(File, "e/y", "", 0o644, (0, 9), b"y")
-        .file("again", "roots");
+        .file("again", "roots")
+        .owned(Symlink, "again-link", "b", 0o777, (0, 0), b"");
     Image::with_config(vec![lower, upper], json!({})).layout(&place.join("image"));
     let name = server.name("team/base:1");
     place.good(&["push", "-q", "--plain-http", "oci:image:t", &name]);
@@ -49,7 +53,8 @@ fn owners(place: &Place, layout: &str) -> BTreeMap<String, (u64, u64)> {
     all
 }
 
-fn is_owned_as_the_base(place: &Place, name: &str) {
+/// The owners of the entries of an image that is nothing but this base.
+fn owners_built_on(place: &Place, name: &str) -> BTreeMap<String, (u64, u64)> {
     std::fs::create_dir_all(place.join("context")).unwrap();
     std::fs::write(place.join("context/Containerfile"), format!("FROM {name}\n")).unwrap();
     let out = place
@@ -60,7 +65,11 @@ fn is_owned_as_the_base(place: &Place, name: &str) {
         .output()
         .unwrap();
     assert!(out.status.success() && out.stderr.is_empty(), "{out:?}");
-    let owners = owners(place, "built");
+    owners(place, "built")
+}
+
+fn is_owned_as_the_base(place: &Place, name: &str) {
+    let owners = owners_built_on(place, name);
     for (path, owner) in [
         ("a", (33, 34)),
         ("b", (33, 34)),
@@ -69,6 +78,9 @@ fn is_owned_as_the_base(place: &Place, name: &str) {
         ("e", (7, 7)),
         ("e/y", (0, 9)),
         ("again", (0, 0)),
+        ("link", (33, 34)),
+        ("again-link", (0, 0)),
+        ("pipe", (0, 35)),
         ("large", (3_000_000, 3_000_001)),
     ] {
         assert_eq!(owners.get(path), Some(&owner), "{path} in {owners:?}");
@@ -108,7 +120,7 @@ fn a_base_that_was_there() {
     is_owned_as_the_base(&place, &name);
     // The note that they are recorded is nobody else's to write, though a build has no umask.
     let bundles = std::fs::read_dir(place.join("images/bundles")).unwrap().flatten();
-    let notes: Vec<_> = bundles.filter_map(|bundle| bundle.path().join("owners").metadata().ok()).collect();
+    let notes: Vec<_> = bundles.filter_map(|bundle| bundle.path().join("records").metadata().ok()).collect();
     assert!(!notes.is_empty());
     for note in notes {
         assert_eq!(note.permissions().mode() & 0o022, 0, "{note:?}");
@@ -159,6 +171,15 @@ fn records_of_an_image_are_not_believed() {
         ..Header::new("f".into(), EntryKind::File, 0o644)
     };
     oci_layer::tar::write_header(&mut layer.0, &header).unwrap();
+    // A record of a link that says 7 and 8, as `rt` writes it.
+    let words: [u32; 6] = [0x0300_0000, 7, 8, 0x7274_6f77, !0x7274_6f77, 0];
+    let value = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let header = Header {
+        link: b"f".to_vec(),
+        xattrs: vec![(b"security.capability".to_vec(), value)],
+        ..Header::new("l".into(), EntryKind::Symlink, 0o777)
+    };
+    oci_layer::tar::write_header(&mut layer.0, &header).unwrap();
     Image::new(vec![layer]).layout(&place.join("image"));
     place.good(&["pull", "-q", "oci:image:t", "bundle"]);
     place.good(&["pull", "-q", "oci:image:t", "file.sqsh"]);
@@ -167,5 +188,11 @@ fn records_of_an_image_are_not_believed() {
         let saved = format!("saved-{bundle}");
         place.good(&["save", "-q", &format!("./{bundle}"), &format!("oci:{saved}:t")]);
         assert_eq!(owners(&place, &saved)["f"], (0, 0), "{bundle}");
+        assert_eq!(owners(&place, &saved)["l"], (0, 0), "{bundle}");
     }
+    let server = Uploads::start(Fault::None);
+    let name = server.name("team/base:1");
+    place.good(&["push", "-q", "--plain-http", "oci:image:t", &name]);
+    let built = owners_built_on(&place, &name);
+    assert_eq!((built["f"], built["l"]), ((0, 0), (0, 0)));
 }

@@ -4,6 +4,7 @@ use super::Place;
 use super::image::{Image, Layer, gzip, noise};
 use super::uploads::{Fault, Uploads};
 use serde_json::{Value, json};
+use std::io::Read;
 
 /// A bundle `b` of an image with two layers, one of which does not compress.
 fn bundle(place: &Place) {
@@ -349,4 +350,37 @@ fn no_link_leads_out_of_a_layout() {
         std::os::unix::fs::symlink(format!("../../inside{number}"), moved).unwrap();
     }
     place.good(&push);
+}
+
+/// What is changed in a layer's tree when the first one is at the registry is in that layer, which is written meanwhile.
+#[test]
+fn a_layer_is_sent_while_the_next_one_is_written() {
+    let place = Place::new("push-meanwhile");
+    let server = Uploads::start(Fault::None);
+    Image::new(vec![Layer::default().file("a", "a")]).layout(&place.join("image"));
+    place.good(&["pull", "-q", "oci:image:t", "b"]);
+    let upper = place.join("layer/upper");
+    std::fs::create_dir_all(upper.join("z")).unwrap();
+    std::fs::write(upper.join("large"), noise(48 << 20, 1)).unwrap();
+    // One processor takes half a second or more to deflate that.
+    let all = rustix::thread::sched_getaffinity(None).unwrap();
+    let mut one = rustix::thread::CpuSet::new();
+    one.set((0..rustix::thread::CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu)).unwrap());
+    rustix::thread::sched_setaffinity(None, &one).unwrap();
+    let words = ["push", "-q", "--plain-http", "--overlay", "layer", "b", &server.name("team/x:1")];
+    let mut push = place.quiet().args(words).spawn().unwrap();
+    rustix::thread::sched_setaffinity(None, &all).unwrap();
+    while !server.state().requests.iter().any(|request| request.starts_with("PUT")) {
+        assert!(push.try_wait().unwrap().is_none(), "it has ended");
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    std::fs::write(upper.join("z/late"), "late").unwrap();
+    assert!(push.wait().unwrap().success());
+    let state = server.state();
+    let has_late = |blob: &Vec<u8>| {
+        let mut plain = Vec::new();
+        let inflated = flate2::read::MultiGzDecoder::new(&blob[..]).read_to_end(&mut plain);
+        inflated.is_ok() && plain.windows(6).any(|window| window == b"z/late")
+    };
+    assert!(state.blobs.values().any(has_late), "the second layer was written before the first was sent");
 }

@@ -17,7 +17,8 @@ tests! {
     ALL { owners_of_a_run_are_in_the_image }
     USER { layers_of_a_run_keep_owners, names_lead_to_no_descriptor_of_the_supervisor, what_cannot_be_marked_stays_roots }
     BOTH {
-        what_is_recorded_is_told, links_and_names_share_an_owner, copies_belong_to_whom_chown_names, users_own_what_they_make,
+        what_is_recorded_is_told, links_and_names_share_an_owner, links_pipes_and_sockets_have_owners,
+        links_and_pipes_keep_owners, links_of_users_are_theirs, copies_belong_to_whom_chown_names, users_own_what_they_make,
         what_other_names_share_stays_whose_it_was,
         images_keep_their_owners, a_dead_supervisor_ends_its_container,
         a_hostile_program_harms_itself, names_lead_out_of_no_build,
@@ -118,6 +119,111 @@ fn links_and_names_share_an_owner(ctx: &Ctx) {
     let (entries, out) = layers(ctx, &file, &[]);
     assert_eq!(said(&out)[6]["gid"], 6, "{out:?}");
     has(&entries, &[("below", "-rw-r--r-- 3/4"), ("b", "-rw-r--r-- 5/6"), ("c", "hrw-r--r-- 5/6")]);
+}
+
+/// What takes none of a user's attributes has owners all the same: as its file has them, whatever it is called.
+fn links_pipes_and_sockets_have_owners(ctx: &Ctx) {
+    context(ctx);
+    let steps = "RUN [\"/probe\", \"symlink nowhere /l\", \"lchown /l 33 34\", \"lstat /l\", \"mkfifo /p\", \"chown /p 5 6\", \
+                 \"chown /p 4294967295 7\", \"stat /p\", \"mksocket /s\", \"chown /s 8 9\", \"stat /s\", \"symlink nowhere /back\", \
+                 \"lchown /back 1 1\", \"lchown /back 0 0\", \"symlink nowhere /group\", \"lchown /group 4294967295 42\", \
+                 \"symlink nowhere /new\", \"lchown /new 3 3\", \"rm /new\", \"symlink nowhere /new\"]\n\
+                 RUN [\"/probe\", \"rename /l /m\", \"lstat /m\", \"link /p /q\", \"lchown /group 41 4294967295\"]\n";
+    for (mode, told) in [("full", true), ("fast", false)] {
+        let (entries, out) = layers(ctx, &format!("{BASE}{steps}"), &["--root-emulation", mode]);
+        has(
+            &entries,
+            &[
+                ("m", "lrwxrwxrwx 33/34"),
+                ("p", "prw------- 5/7"),
+                ("q", "prw------- 5/7"),
+                ("back", "lrwxrwxrwx 0/0"),
+                ("group", "lrwxrwxrwx 41/42"),
+                ("new", "lrwxrwxrwx 0/0"),
+            ],
+        );
+        let lines = said(&out);
+        let owner = |at: usize| (lines[at]["uid"].as_u64().unwrap(), lines[at]["gid"].as_u64().unwrap());
+        let wanted = if told { [(33, 34), (5, 7), (8, 9), (33, 34)] } else { [(0, 0); 4] };
+        assert_eq!([2, 6, 9, 20].map(owner), wanted, "{mode}: {out:?}");
+    }
+    is_clean(ctx);
+}
+
+/// By COPY and ADD, and in what is made of an image and on it.
+fn links_and_pipes_keep_owners(ctx: &Ctx) {
+    context(ctx);
+    put(ctx, "data/file", "x");
+    std::os::unix::fs::symlink("file", ctx.path("context/data/link")).unwrap();
+    sys::mkfifo(&ctx.path("context/data/pipe")).unwrap();
+    fs::set_permissions(ctx.path("context/data/pipe"), fs::Permissions::from_mode(0o644)).unwrap();
+    let packed = Command::new("tar")
+        .args(["--owner=44", "--group=45", "-cf"])
+        .arg(ctx.path("context/archive.tar"))
+        .arg("-C")
+        .arg(ctx.path("context/data"))
+        .arg(".")
+        .status();
+    assert!(packed.unwrap().success());
+    let base = BASE.replacen("scratch", "scratch AS first", 1);
+    let file = format!(
+        "{base}COPY --chown=5:6 data /new\nCOPY data /plain\nADD archive.tar /unpacked\nADD --chown=9:9 archive.tar /unpacked-9\n\
+         RUN [\"/probe\", \"lstat /unpacked/link\"]\n\
+         FROM first\nCOPY --from=0 /new /from-stage\nCOPY --from=0 --chown=1:1 /new /from-stage-1\n"
+    );
+    let wanted = [
+        ("new/link", "lrwxrwxrwx 5/6"),
+        ("new/pipe", "prw-r--r-- 5/6"),
+        ("plain/link", "lrwxrwxrwx 0/0"),
+        ("unpacked/link", "lrwxrwxrwx 44/45"),
+        ("unpacked/pipe", "prw-r--r-- 44/45"),
+        ("unpacked-9/link", "lrwxrwxrwx 9/9"),
+        ("from-stage/link", "lrwxrwxrwx 5/6"),
+        ("from-stage/pipe", "prw-r--r-- 5/6"),
+        ("from-stage-1/link", "lrwxrwxrwx 1/1"),
+        ("from-stage-1/pipe", "prw-r--r-- 1/1"),
+    ];
+    let (all, out) = layers(ctx, &file, &[]);
+    has(&all, &wanted);
+    assert_eq!(said(&out)[0]["uid"], 44, "{out:?}");
+    let stored = built(ctx, &file, &["-t", "mine", "-o", "mine.sqsh"]);
+    rt(ctx, &["save", crate::build::bundle(ctx, &stored).to_str().unwrap(), "oci:saved:t"]).ok();
+    has(&entries(ctx, "saved"), &wanted);
+    let on_it = "FROM mine\nRUN [\"/probe\", \"rename /new/link /new/other\", \"lstat /new/pipe\"]\n";
+    let (all, out) = layers(ctx, on_it, &[]);
+    has(&all, &wanted[1..]);
+    has(&all, &[("new/other", "lrwxrwxrwx 5/6")]);
+    assert_eq!(said(&out)[1]["gid"], 6, "{out:?}");
+    if Command::new("unsquashfs").arg("-version").output().is_ok() {
+        let out =
+            Command::new("unsquashfs").args(["-lln", "mine.sqsh"]).current_dir(&ctx.dir).output().unwrap();
+        let listed = String::from_utf8(out.stdout).unwrap();
+        let line = listed.lines().find(|line| line.contains("squashfs-root/new/link")).unwrap();
+        assert!(line.contains("5/6"), "{line}");
+    }
+    is_clean(ctx);
+}
+
+/// What a RUN makes that is not root's, and what it only moves.
+fn links_of_users_are_theirs(ctx: &Ctx) {
+    context(ctx);
+    let base = format!(
+        "{BASE}RUN [\"/probe\", \"mkdir /d\", \"chmod /d 511\", \"symlink nowhere /d/roots\", \"symlink nowhere /d/others\", \
+         \"lchown /d/others 5 6\", \"mkfifo /d/pipe\"]\n"
+    );
+    let user = "USER 70:71\nRUN [\"/probe\", \"symlink nowhere /d/new\", \"mkfifo /d/made\", \"rename /d/roots /d/moved\", \
+                \"rename /d/others /d/away\", \"rename /d/pipe /d/far\"]\n";
+    let wanted = [
+        ("d/new", "lrwxrwxrwx 70/71"),
+        ("d/made", "prw------- 70/71"),
+        ("d/moved", "lrwxrwxrwx 0/0"),
+        ("d/away", "lrwxrwxrwx 5/6"),
+        ("d/far", "prw------- 0/0"),
+    ];
+    has(&layers(ctx, &format!("{base}{user}"), &[]).0, &wanted);
+    built(ctx, &base, &["-t", "base"]);
+    has(&layers(ctx, &format!("FROM base\nSHELL [\"/probe\"]\n{user}"), &[]).0, &wanted);
+    is_clean(ctx);
 }
 
 /// `USER`, `--chown` and passwd(5) for them.
@@ -250,7 +356,7 @@ fn what_cannot_be_marked_stays_roots(ctx: &Ctx) {
         "FROM base\nSHELL [\"/probe\"]\nUSER 70:71\nRUN [\"/probe\", \"append /f y\", \"write /new n\"]\n";
     let (entries, _) = layers(ctx, file, &[]);
     has(&entries, &[("f", "-rw-r--r-- 0/0"), ("new", "-rw-r--r-- 70/71")]);
-    assert!(!crate::build::bundle(ctx, &base).join("marked").exists());
+    assert!(!crate::build::bundle(ctx, &base).join("marked-links").exists());
 }
 
 /// What is in the store is built on, saved, and written as one file.

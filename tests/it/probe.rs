@@ -186,6 +186,7 @@ fn operate(words: &[&str]) -> io::Result<Value> {
         "mknod" => json!(sys::mknod(path, libc::S_IFCHR | 0o666, number(2)? as u32, number(3)? as u32)?),
         "mkdisk" => json!(sys::mknod(path, libc::S_IFBLK | 0o600, number(2)? as u32, number(3)? as u32)?),
         "mkfifo" => json!(sys::mknod(path, libc::S_IFIFO | 0o600, 0, 0)?),
+        "mksocket" => json!(sys::mknod(path, libc::S_IFSOCK | 0o600, 0, 0)?),
         "exists" => json!(fs::symlink_metadata(path).is_ok()),
 
         "to" => {

@@ -25,6 +25,11 @@ impl Meter {
         self.all.load(Ordering::Relaxed)
     }
 
+    /// Adds to the bytes that are to be done.
+    pub fn expect(&self, bytes: u64) {
+        self.all.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// Sets the bytes that are done.
     pub fn set(&self, bytes: u64) {
         self.have.store(bytes, Ordering::Relaxed);

@@ -1,13 +1,13 @@
 //! Records of owners that the caller's one id cannot give a file ([`rt_sys::owner`]): builds and pulls write them, and a layer that
 //! is written has the owners.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use rt_sys::bail;
 use rt_sys::disk;
-use rt_sys::error::Result;
+use rt_sys::error::{Context, Result};
 use rt_sys::fd;
-use rt_sys::owner::{Device, OWNER_RECORD, OwnerRecord};
+use rt_sys::owner::{BareRecord, Device, OWNER_RECORD, OwnerRecord};
 
 /// Who a file belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +66,36 @@ pub fn record_of_mode(file: BorrowedFd, owner: Owner, mode: u32, device: Option<
     }
     let record = OwnerRecord { uid: owner.uid, gid: owner.gid, mode: mode & 0o7777, device };
     disk::set_xattr(file, OWNER_RECORD.as_bytes(), record.to_string().as_bytes())
+}
+
+/// Records that a link, pipe or socket in `dir`, which is new, belongs to `owner`. False where its file system keeps no record of it.
+///
+/// # Errors
+/// It cannot be opened, or the kernel refuses for another reason.
+pub fn record_bare(dir: BorrowedFd, name: &[u8], owner: Owner) -> Result<bool> {
+    match owner {
+        Owner::ROOT => Ok(true),
+        owner => record_bare_of(disk::open_any(dir, name)?.as_fd(), owner),
+    }
+}
+
+/// Records of a link, pipe or socket, opened by O_PATH, that it belongs to `owner`, also where that is root.
+///
+/// # Errors
+/// As of [`record_bare`].
+pub fn record_bare_of(any: BorrowedFd, owner: Owner) -> Result<bool> {
+    let record = BareRecord { uid: owner.uid, gid: owner.gid };
+    record.write(fd::link(any)).context(|| format!("record the owner of {}", fd::shown(any)))
+}
+
+/// The owner that is recorded of a link, pipe or socket, opened by O_PATH.
+///
+/// # Errors
+/// As of getxattr(2).
+pub fn recorded_bare(any: BorrowedFd) -> Result<Option<Owner>> {
+    let record =
+        BareRecord::read(fd::link(any)).context(|| format!("read the owner of {}", fd::shown(any)))?;
+    Ok(record.map(|BareRecord { uid, gid }| Owner { uid, gid }))
 }
 
 /// The owner that is recorded of an open file.

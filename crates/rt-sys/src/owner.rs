@@ -3,9 +3,15 @@
 //! The record is an extended attribute of the file in the form of containers/storage, which podman and fuse-overlayfs read:
 //! `uid:gid:mode[:type]`, the mode in octal digits. A device, which nobody without rights can make, is an empty file with a
 //! record whose type is `char-MAJOR-MINOR` or `block-MAJOR-MINOR`.
+//!
+//! Links, pipes and sockets take no attributes of users (xattr(7)). [`BareRecord`] is what stands for them.
 
 use std::fmt;
 use std::str::FromStr;
+
+use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
+use rustix::io::Errno;
+use rustix::path::Arg;
 
 /// The attribute that has the record.
 pub const OWNER_RECORD: &str = "user.containers.override_stat";
@@ -45,6 +51,87 @@ impl fmt::Display for OwnerRecord {
                 write!(f, ":{}-{major}-{minor}", if block { "block" } else { "char" })
             }
             None => Ok(()),
+        }
+    }
+}
+
+/// The attribute that has the record of a link, a pipe or a socket.
+///
+/// It is the one attribute that root of a user namespace may set on any file of its ids. As a capability it counts at execve(2) alone,
+/// which takes neither of the three. Like the owner it belongs to the inode: other names have it, overlayfs copies it, and it goes with
+/// the file. chown(2) takes it away, so whoever answers that writes it anew.
+pub const BARE_RECORD: &str = "security.capability";
+
+/// The owner that is recorded of a link, a pipe or a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BareRecord {
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+/// The revisions of the attribute (`struct vfs_cap_data`, `struct vfs_ns_cap_data` in linux/capability.h): the kernel shows the second
+/// outside of the user namespace of whoever has set the third, and inside of it the second one in its place.
+const REVISIONS: [(u32, usize); 2] = [(0x0200_0000, 20), (0x0300_0000, 24)];
+/// What the numbers of capabilities above 31 are in a record. There are no such capabilities.
+const MARK: [u32; 2] = [0x7274_6f77, !0x7274_6f77];
+
+impl BareRecord {
+    /// The value of the attribute, by which the kernel knows in which user namespace it was set: that of `root`.
+    pub fn value(self, root: u32) -> Vec<u8> {
+        let words = [REVISIONS[1].0, self.uid, self.gid, MARK[0], MARK[1], root];
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    /// Reads the value of the attribute; none where it is no record.
+    pub fn parse(value: &[u8]) -> Option<BareRecord> {
+        let (words, []) = value.as_chunks() else { return None };
+        let words: Vec<u32> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
+        let [revision, uid, gid, low, high, ..] = words[..] else { return None };
+        let is_record = REVISIONS.contains(&(revision, value.len()))
+            && [low, high] == MARK
+            && uid != u32::MAX
+            && gid != u32::MAX;
+        is_record.then_some(BareRecord { uid, gid })
+    }
+
+    /// What is recorded of the file behind a link of procfs to a descriptor.
+    ///
+    /// # Errors
+    /// As of getxattr(2). That there is no record is none.
+    pub fn read(link: impl Arg) -> Result<Option<BareRecord>, Errno> {
+        let mut value = [0u8; LONGEST_RECORD];
+        match getxattr(link, BARE_RECORD, &mut value[..]) {
+            Ok(length) => Ok(BareRecord::parse(&value[..length])),
+            // OVERFLOW: another user's.
+            Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::OVERFLOW | Errno::RANGE) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Records it of the file behind a link of procfs to a descriptor. False where the file is not this user namespace's, or its file
+    /// system keeps no such attribute.
+    ///
+    /// # Errors
+    /// As of setxattr(2).
+    pub fn write(self, link: impl Arg) -> Result<bool, Errno> {
+        let root = rustix::process::geteuid().as_raw();
+        match setxattr(link, BARE_RECORD, &self.value(root), XattrFlags::empty()) {
+            Ok(()) => Ok(true),
+            Err(Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS | Errno::INVAL) => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Takes the record of such a file away.
+    ///
+    /// # Errors
+    /// As of removexattr(2). That there is no record is none.
+    pub fn remove(link: impl Arg) -> Result<(), Errno> {
+        match removexattr(link, BARE_RECORD) {
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+            removed => removed,
         }
     }
 }
@@ -122,6 +209,20 @@ mod tests {
         }
         assert_eq!("33:42:0104755:file".parse(), Ok(record), "as containers/storage writes it");
         assert_eq!(OwnerRecord::parse(b"33:42:4755:dir"), Some(record));
+    }
+
+    #[test]
+    fn records_of_links_are_read_and_written() {
+        let record = BareRecord { uid: 33, gid: 3_000_000 };
+        let value = record.value(1000);
+        assert_eq!(BareRecord::parse(&value), Some(record));
+        let second = [&REVISIONS[0].0.to_le_bytes()[..], &value[4..20]].concat();
+        assert_eq!(BareRecord::parse(&second), Some(record), "as the kernel shows it inside");
+        let capability = [&value[..12], &[0; 8], &value[20..]].concat();
+        let nobody = BareRecord { uid: u32::MAX, gid: 0 }.value(0);
+        for none in [&value[..20], &value[..23], &capability, &nobody, &[]] {
+            assert_eq!(BareRecord::parse(none), None, "{none:?}");
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ use oci_layer::owner::{self, Owner};
 use oci_layer::tar::{self, EntryKind, Header, Reader};
 use oci_layer::{decode, merge};
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::owner::{Device, OWNER_RECORD};
+use rt_sys::owner::{Device, OWNER_RECORD, OwnerRecord};
 use rt_sys::rootfs::open_in;
 use rt_sys::{bail, disk, err, fd, tree};
 
@@ -350,7 +350,7 @@ struct Item {
     /// A regular file, open.
     file: Option<File>,
     link: Vec<u8>,
-    /// Of a directory only the record of its owner.
+    /// Of all but a file only the record of its owner.
     xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     /// A directory that is there only for what is in it.
     on_the_way: bool,
@@ -370,6 +370,9 @@ impl Item {
         let (mut file, mut link, mut xattrs) = (None, Vec::new(), Vec::new());
         if kind.is_symlink() {
             link = disk::read_link(any.as_fd())?;
+            xattrs.extend(bare_owner(&any)?);
+        } else if kind.is_fifo() {
+            xattrs.extend(bare_owner(&any)?);
         } else if kind.is_file() {
             let open = open()?;
             metadata = disk::metadata(&open)?;
@@ -403,6 +406,13 @@ impl Item {
     /// Has it belong to root.
     fn forget_owner(&mut self) {
         self.xattrs.retain(|(name, _)| name != OWNER_RECORD.as_bytes());
+    }
+
+    /// Records the owner of the link or pipe `name` that was made of it.
+    fn set_bare_owner(&self, dir: BorrowedFd, name: &[u8], owner: Option<Owner>) -> Result<()> {
+        let own = || OwnerRecord::parse(&self.xattrs.first()?.1);
+        let own = || own().map(|OwnerRecord { uid, gid, .. }| Owner { uid, gid });
+        owner.or_else(own).map_or(Ok(()), |owner| record_bare(dir, name, owner))
     }
 
     /// Gives an open file what is kept of it as attributes; `owner` comes before the owner that it had.
@@ -462,6 +472,22 @@ impl Item {
             true => Ok(()),
             false => bail!("{}: changed while it was read", self.relative),
         }
+    }
+}
+
+/// The record of the owner of a link or pipe, in the form of a file's; none of one that is root's.
+fn bare_owner(any: &File) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+    let owner = owner::recorded_bare(any.as_fd())?.filter(|owner| *owner != Owner::ROOT);
+    Ok(owner.map(|Owner { uid, gid }| {
+        let record = OwnerRecord { uid, gid, mode: 0o777, device: None };
+        (OWNER_RECORD.as_bytes().to_vec(), record.to_string().into_bytes())
+    }))
+}
+
+fn record_bare(dir: BorrowedFd, name: &[u8], owner: Owner) -> Result<()> {
+    match owner::record_bare(dir, name, owner)? {
+        true => Ok(()),
+        false => bail!("{}: its file system cannot keep a record of its owner", disk::at(dir, name)),
     }
 }
 
@@ -657,11 +683,13 @@ impl Destination<'_> {
         if kind.is_symlink() {
             item.hash(hasher, interrupt, &mut io::sink())?;
             disk::symlink(dir, bytes, &item.link)?;
+            item.set_bare_owner(dir, bytes, self.owner)?;
             return disk::set_times_at(dir, bytes, mtime);
         }
         if kind.is_fifo() {
             item.hash(hasher, interrupt, &mut io::sink())?;
             disk::fifo(dir, bytes, mode)?;
+            item.set_bare_owner(dir, bytes, self.owner)?;
             return disk::set_times_at(dir, bytes, mtime);
         }
         let file = disk::create_file(dir, bytes, 0o600)?;
@@ -812,8 +840,14 @@ impl Destination<'_> {
         }
         let mode = self.mode.unwrap_or(header.mode);
         match header.kind {
-            EntryKind::Symlink => disk::symlink(dir, name, &header.link)?,
-            EntryKind::Fifo => disk::fifo(dir, name, mode)?,
+            EntryKind::Symlink => {
+                disk::symlink(dir, name, &header.link)?;
+                record_bare(dir, name, owner)?;
+            }
+            EntryKind::Fifo => {
+                disk::fifo(dir, name, mode)?;
+                record_bare(dir, name, owner)?;
+            }
             EntryKind::Hardlink => {
                 let target = within(&header.link)?;
                 let (target, last) = target.rsplit_once('/').unwrap_or(("", &target));

@@ -58,7 +58,7 @@ const STALE: [&str; 7] =
     ["id", "parent", "container", "container_config", "throwaway", "created", "docker_version"];
 
 /// What the name of a base begins with whose owners are recorded.
-const RECORDED_ROOT: &str = "root-owned-";
+const RECORDED_ROOT: &str = "root-recorded-";
 
 struct Part {
     /// Its name among the layers.

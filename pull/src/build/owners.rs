@@ -31,7 +31,7 @@ use rustix::io::Errno;
 const COPIED: &[u8] = b"user.overlay.origin";
 
 /// There, beside a tree, where its files are marked ([`rt_sys::origin`]).
-const MARKED: &[u8] = b"marked";
+const MARKED: &[u8] = b"marked-links";
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW);
 const FILE: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOFOLLOW);
@@ -66,8 +66,11 @@ pub(crate) fn record_owners(bundle: &Path, options: &PullOptions, interrupt: &In
     let root = disk::open_dir(bundle.as_fd(), rt_image_store::ROOT.as_bytes())?;
     for (path, owner) in owners.0 {
         let shown = || String::from_utf8_lossy(&path).into_owned();
-        if let Some(file) = open_to_record(&root, &path).context(shown)? {
-            owner::record(file.as_fd(), owner).context(shown)?;
+        match open_to_record(&root, &path).context(shown)? {
+            Some(Recordable::File(file)) => owner::record(file.as_fd(), owner).context(shown)?,
+            // Not on every file system that keeps attributes of users (NFS).
+            Some(Recordable::Bare(any, _)) => drop(owner::record_bare_of(any.as_fd(), owner).context(shown)?),
+            None => {}
         }
     }
     // With a mode of its own: a build has no umask.
@@ -140,8 +143,16 @@ impl Owners {
     }
 }
 
-/// Opens a file or directory of a tree; none where nothing is there that can have a record.
-fn open_to_record(root: &OwnedFd, path: &[u8]) -> Result<Option<OwnedFd>> {
+/// What can have a record.
+enum Recordable {
+    /// A file or directory, to be read.
+    File(OwnedFd),
+    /// A link, pipe or socket, for its path only.
+    Bare(OwnedFd, FileType),
+}
+
+/// Opens what is at a path of a tree; none where nothing is there that can have a record.
+fn open_to_record(root: &OwnedFd, path: &[u8]) -> Result<Option<Recordable>> {
     let path = Path::new(std::ffi::OsStr::from_bytes(path));
     let any = match open_in(root.as_fd(), path, OFlags::PATH | OFlags::NOFOLLOW) {
         Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
@@ -150,9 +161,15 @@ fn open_to_record(root: &OwnedFd, path: &[u8]) -> Result<Option<OwnedFd>> {
     let flags = match FileType::from_raw_mode(rt_sys::fd::stat(&any)?.st_mode) {
         FileType::Directory => DIRECTORY,
         FileType::RegularFile => FILE,
+        kind if is_bare(kind) => return Ok(Some(Recordable::Bare(any, kind))),
         _ => return Ok(None),
     };
-    Ok(Some(open_in(root.as_fd(), path, flags)?))
+    Ok(Some(Recordable::File(open_in(root.as_fd(), path, flags)?)))
+}
+
+/// True for what takes no attributes of users.
+fn is_bare(kind: FileType) -> bool {
+    matches!(kind, FileType::Symlink | FileType::Fifo | FileType::Socket)
 }
 
 /// Marks the files below a RUN that is not root's, before they are mounted, so that copies of them are known whatever shares the files
@@ -184,9 +201,10 @@ fn mark_tree(dir: &OwnedFd, name: &str, interrupt: &Interrupt) -> Result<()> {
     }
 }
 
-/// Marks the files below `root`. False where that cannot be done.
+/// Marks the files below `root`, and links and pipes of root's by a record that says so. False where that cannot be done.
 fn mark_all(root: &OwnedFd, interrupt: &Interrupt) -> Result<bool> {
     let mut left = vec![PathBuf::new()];
+    let mut are_all = true;
     while let Some(inner) = left.pop() {
         interrupt.check()?;
         let dir = open_in(root.as_fd(), &inner, DIRECTORY)?;
@@ -196,14 +214,18 @@ fn mark_all(root: &OwnedFd, interrupt: &Interrupt) -> Result<bool> {
                 left.push(inner.join(std::ffi::OsStr::from_bytes(&name)));
             } else if is_file && !origin::mark(disk::open_file(dir.as_fd(), &name)?.as_fd())? {
                 return Ok(false);
+            } else if is_bare(kind) {
+                let any = disk::open_any(dir.as_fd(), &name)?;
+                are_all &= owner::recorded_bare(any.as_fd())?.is_some()
+                    || owner::record_bare_of(any.as_fd(), Owner::ROOT)?;
             }
         }
     }
-    Ok(true)
+    Ok(are_all)
 }
 
-/// Records `owner` of what a program of that USER has made: the files and directories of an upper layer that come from no layer
-/// below, of `lower`, and have no record.
+/// Records `owner` of what a program of that USER has made: what is in an upper layer, comes from no layer below, of `lower`, and has
+/// no record.
 pub(super) fn give_new(upper: &Path, lower: &[OwnedFd], owner: Owner) -> Result<()> {
     let root = disk::open_root(upper)?;
     let mut left = vec![PathBuf::new()];
@@ -212,8 +234,19 @@ pub(super) fn give_new(upper: &Path, lower: &[OwnedFd], owner: Owner) -> Result<
         let gives_its_flags = origin::is_marked(dir.as_fd())?;
         for (name, kind) in disk::entries(dir.as_fd())? {
             let path = inner.join(std::ffi::OsStr::from_bytes(&name));
-            let Some(file) = open_to_record(&root, path.as_os_str().as_bytes())? else { continue };
             let shown = || path.display().to_string();
+            let file = match open_to_record(&root, path.as_os_str().as_bytes())? {
+                Some(Recordable::File(file)) => file,
+                Some(Recordable::Bare(any, kind)) => {
+                    if owner::recorded_bare(any.as_fd()).context(shown)?.is_none()
+                        && !may_be_copied(lower, &path, kind).context(shown)?
+                    {
+                        owner::record_bare_of(any.as_fd(), owner).context(shown)?;
+                    }
+                    continue;
+                }
+                None => continue,
+            };
             let is_marked = || match kind {
                 FileType::RegularFile if !gives_its_flags => origin::is_marked(file.as_fd()),
                 _ => Ok(false),
@@ -221,7 +254,7 @@ pub(super) fn give_new(upper: &Path, lower: &[OwnedFd], owner: Owner) -> Result<
             let known = disk::has_xattr(file.as_fd(), COPIED).context(shown)?
                 || owner::recorded(file.as_fd()).context(shown)?.is_some()
                 || is_marked().context(shown)?
-                || may_be_copied(lower, &path).context(shown)?;
+                || may_be_copied(lower, &path, FileType::RegularFile).context(shown)?;
             if !known {
                 owner::record(file.as_fd(), owner).context(shown)?;
             }
@@ -233,16 +266,23 @@ pub(super) fn give_new(upper: &Path, lower: &[OwnedFd], owner: Owner) -> Result<
     Ok(())
 }
 
-/// True where a layer below has a root's file at `path` whose copies have no mark: with several names, and not marked itself, since it
-/// is somebody else's or its file system marks none. A new file in its place would rather be taken for a copy than a copy for new.
-fn may_be_copied(lower: &[OwnedFd], path: &Path) -> Result<bool> {
+/// True where a layer below has a root's file of that kind at `path` whose copies have no mark: a link or a pipe, or a file with several
+/// names, which is not marked itself, since it is somebody else's or its file system marks none. A new file in its place would rather
+/// be taken for a copy than a copy for new.
+fn may_be_copied(lower: &[OwnedFd], path: &Path, kind: FileType) -> Result<bool> {
     for tree in lower.iter().rev() {
         let any = match open_in(tree.as_fd(), path, OFlags::PATH | OFlags::NOFOLLOW) {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
             any => any?,
         };
         let stat = rt_sys::fd::stat(&any)?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || stat.st_nlink < 2 {
+        if FileType::from_raw_mode(stat.st_mode) != kind {
+            return Ok(false);
+        }
+        if is_bare(kind) {
+            return Ok(owner::recorded_bare(any.as_fd())?.is_none());
+        }
+        if stat.st_nlink < 2 {
             return Ok(false);
         }
         let file = open_in(tree.as_fd(), path, FILE)?;

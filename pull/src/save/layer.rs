@@ -16,6 +16,7 @@ use crate::squashfs_target::HOLES_LIMIT;
 use oci_content::digest::{Digest, Hasher};
 use oci_content::interrupt::Interrupt;
 use oci_content::meter::Meter;
+use oci_layer::owner;
 use oci_layer::tar::{self, EntryKind, Header};
 use rt_sys::error::{Context, Result};
 use rt_sys::owner::{Device, OWNER_RECORD, OwnerRecord};
@@ -347,6 +348,11 @@ impl<S: Sink> Entries<'_, S> {
         let metadata = disk::metadata(&any)?;
         let kind = metadata.file_type();
         let mut entry = self.header(path, &metadata);
+        if (kind.is_symlink() || kind.is_fifo())
+            && let Some(owner) = owner::recorded_bare(any.as_fd()).context(shown)?
+        {
+            (entry.uid, entry.gid) = (owner.uid.into(), owner.gid.into());
+        }
         if kind.is_symlink() {
             entry.kind = EntryKind::Symlink;
             entry.mode = 0o777;

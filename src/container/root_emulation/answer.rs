@@ -3,7 +3,7 @@
 use super::call::{Named, Operation, operation};
 use super::target::{self, View};
 use rt_sys::notify::{Answer, Call, Listener, Told, stat_of, statx_of, write_memory};
-use rt_sys::owner::{Device, LONGEST_RECORD, OWNER_RECORD, OwnerRecord};
+use rt_sys::owner::{BARE_RECORD, BareRecord, Device, LONGEST_RECORD, OWNER_RECORD, OwnerRecord};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Gid, Mode, Uid, XattrFlags};
 use rustix::io::Errno;
@@ -43,6 +43,7 @@ impl Work<'_> {
     fn chown(&self, named: &Named, uid: u32, gid: u32) -> Result<(), Errno> {
         let file = target::open(self.view, self.call, named)?;
         self.still()?;
+        let old = read(&file)?;
         // The kernel does what it does at any change of an owner: a file of a lower layer is copied, set-id bits and
         // capabilities go, a read-only mount refuses. The owner is root before and after it.
         let own = |id: u32| if id == STAYS { None } else { Some(0) };
@@ -53,7 +54,6 @@ impl Work<'_> {
             Err(Errno::PERM | Errno::OVERFLOW | Errno::INVAL) => return Ok(()),
             Err(e) => return Err(e),
         }
-        let old = read(&file)?;
         let (old_uid, old_gid) = old.map_or((0, 0), |old| (old.uid, old.gid));
         let new = |asked: u32, old: u32| if asked == STAYS { old } else { asked };
         let (uid, gid) = (new(uid, old_uid), new(gid, old_gid));
@@ -111,13 +111,19 @@ impl Work<'_> {
     /// True where it is sure that the kernel answers, after as few calls as can be: nearly all files have no record.
     fn has_no_record(&self, named: &Named) -> bool {
         let Some((path, follow)) = self.view.path(self.call, named) else { return false };
-        let mut nothing = [0u8; 0];
-        let found = match follow {
-            true => fs::getxattr(&path[..], OWNER_RECORD, &mut nothing[..]),
-            false => fs::lgetxattr(&path[..], OWNER_RECORD, &mut nothing[..]),
+        let mut names = [0u8; 1024];
+        let listed = match follow {
+            true => fs::listxattr(&path[..], &mut names[..]),
+            false => fs::llistxattr(&path[..], &mut names[..]),
         };
-        // Without a path that is found there is nothing to be told either.
-        found.is_err()
+        let is_record =
+            |name: &[u8]| [OWNER_RECORD, BARE_RECORD].iter().any(|record| record.as_bytes() == name);
+        match listed {
+            Ok(length) => !names[..length].split(|byte| *byte == 0).any(is_record),
+            Err(Errno::RANGE) => false,
+            // Without a path that is found there is nothing to be told either.
+            Err(_) => true,
+        }
     }
 
     /// What was looked up by the thread's number was the thread's.
@@ -132,8 +138,18 @@ fn path_of(file: &OwnedFd) -> String {
     format!("self/fd/{}", file.as_raw_fd())
 }
 
-/// The record of a file. Links, pipes and sockets have none.
+/// True for what takes no attributes of users.
+fn is_bare(mode: u32) -> bool {
+    matches!(FileType::from_raw_mode(mode), FileType::Symlink | FileType::Fifo | FileType::Socket)
+}
+
+/// The record of a file.
 fn read(file: &OwnedFd) -> Result<Option<OwnerRecord>, Errno> {
+    let mode = target::stat(file)?.st_mode;
+    if is_bare(mode) {
+        let record = BareRecord::read(path_of(file))?;
+        return Ok(record.map(|BareRecord { uid, gid }| OwnerRecord { uid, gid, mode, device: None }));
+    }
     let mut value = [0u8; LONGEST_RECORD];
     match fs::getxattr(path_of(file), OWNER_RECORD, &mut value[..]) {
         Ok(length) => Ok(OwnerRecord::parse(&value[..length])),
@@ -144,14 +160,21 @@ fn read(file: &OwnedFd) -> Result<Option<OwnerRecord>, Errno> {
 }
 
 fn write(file: &OwnedFd, record: &OwnerRecord) -> Result<(), Errno> {
+    let OwnerRecord { uid, gid, .. } = *record;
+    if is_bare(target::stat(file)?.st_mode) {
+        return BareRecord { uid, gid }.write(path_of(file)).map(drop);
+    }
     match fs::setxattr(path_of(file), OWNER_RECORD, record.to_string().as_bytes(), XattrFlags::empty()) {
-        // The kernel keeps no attributes of links, pipes and sockets, and some file systems none at all.
+        // Some file systems keep none at all.
         Err(Errno::OPNOTSUPP | Errno::PERM) if record.device.is_none() => Ok(()),
         written => written,
     }
 }
 
 fn remove(file: &OwnedFd) -> Result<(), Errno> {
+    if is_bare(target::stat(file)?.st_mode) {
+        return BareRecord::remove(path_of(file));
+    }
     match fs::removexattr(path_of(file), OWNER_RECORD) {
         Err(Errno::NODATA) => Ok(()),
         removed => removed,

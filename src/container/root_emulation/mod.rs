@@ -2,8 +2,9 @@
 //! make devices, and those that ask for them (`--root-emulation`).
 //!
 //! The supervisor is in the user and mount namespaces of the container, outside its PID namespace, and undumpable: no program in the
-//! container can look into it. It has the capabilities that the container's programs may have, and two more: CAP_SYS_PTRACE, to read
-//! the paths that they name, and CAP_SYS_CHROOT, to look them up as they would. Both count in the container's user namespace alone.
+//! container can look into it. It has the capabilities that the container's programs may have, and three more: CAP_SYS_PTRACE, to read
+//! the paths that they name, CAP_SYS_CHROOT, to look them up as they would, and CAP_SETFCAP, for records of links. They count in the
+//! container's user namespace alone.
 //! So what a program says of its memory, or changes meanwhile, harms nobody but itself (seccomp_unotify(2)).
 //!
 //! The supervisor ends when nobody is left who could make a call. Where it ends before, the container is ended too.
@@ -38,7 +39,7 @@ const BEGUN: &str = "begun";
 /// How long the end of a supervisor takes at most that is not held up.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// What the supervisor has beyond the container's programs.
-const ITS_CAPABILITIES: [&str; 2] = ["CAP_SYS_PTRACE", "CAP_SYS_CHROOT"];
+const ITS_CAPABILITIES: [&str; 3] = ["CAP_SYS_PTRACE", "CAP_SYS_CHROOT", "CAP_SETFCAP"];
 
 /// The supervisor of a container, as the runtime sees it.
 #[derive(Debug)]

@@ -199,13 +199,19 @@ impl LayerTarget for DirectoryTarget<'_> {
     }
 
     fn special(&self, dir: &Arc<OwnedFd>, name: &[u8], entry: &Header) -> Result<()> {
+        let record = || match self.owners {
+            true => owner::record_bare(dir.as_fd(), name, Owner::of_header(entry.uid, entry.gid)).map(drop),
+            false => Ok(()),
+        };
         if entry.kind == EntryKind::Fifo {
-            return disk::fifo(dir.as_fd(), name, self.file_mode(entry.mode));
+            disk::fifo(dir.as_fd(), name, self.file_mode(entry.mode))?;
+            return record();
         }
         if matches!(entry.kind, EntryKind::Character | EntryKind::Block) {
             return self.device(dir, name, entry);
         }
         disk::symlink(dir.as_fd(), name, &entry.link)?;
+        record()?;
         disk::set_times_at(dir.as_fd(), name, entry.mtime)
     }
 
