@@ -42,7 +42,7 @@ static struct one {
 } cases[CASES];
 static int count;
 
-static char *const environment[] = { "PATH=/nonexistent", NULL };
+static char *const environment[] = { "PATH=/nonexistent", "HOME=/nonexistent", NULL };
 
 static double now(void)
 {

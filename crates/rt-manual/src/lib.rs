@@ -265,7 +265,7 @@ rt run passes the caller's environment on.",
         text: "Where relative paths in RT_CONTAINER_MOUNTS of a job start, for rt slurm run.",
     },
     Item {
-        name: "SLURM_JOB_ID, SLURM_STEP_ID, SLURM_LOCALID, SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_JOB_USER, SLURM_JOB_UID, SLURM_JOB_GID",
+        name: "SLURM_JOB_ID, SLURM_ARRAY_JOB_ID, SLURM_STEP_ID, SLURM_LOCALID, SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_JOB_USER, SLURM_JOB_UID, SLURM_JOB_GID",
         text: "Which task of which step rt slurm task, prepare and end are about, and whose it is.",
     },
     Item {
