@@ -4,7 +4,7 @@
 //! has put in the place of a file, which the program itself may not open, or wait for ever for the other end of a pipe. So what is
 //! there has to be of the same kind, and of the same owner.
 
-use super::processes::Process;
+use super::processes::{Mapped, Process};
 use rt_sys::error::{Context, Result};
 use rt_sys::rootfs::PROC_MAGIC;
 use rt_sys::{bail, err, fd};
@@ -21,9 +21,9 @@ use std::path::{Path, PathBuf};
 pub(super) const REMOVED: &str = " (deleted)";
 
 /// What is known of a file: its owner and group as the container's user namespace shows them, and its kind and permissions (st_mode,
-/// inode(7)). criu compares the permissions of regular files alone, and of all or of none.
+/// inode(7)), and its inode. criu compares the permissions of regular files alone, and of all or of none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct Note(u32, u32, u32);
+struct Note(u32, u32, u32, u64);
 
 /// In the mode of a [`Note`]: the permissions do not count.
 const KIND_ALONE: u32 = 1 << 31;
@@ -31,23 +31,23 @@ const KIND_ALONE: u32 = 1 << 31;
 impl Note {
     /// `users` are those of the program, to whom their own directories and fifos are open whatever the permissions.
     fn of(stat: &Stat, users: &BTreeSet<u32>) -> Note {
-        let kind = stat.st_mode & libc::S_IFMT;
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Note(stat.st_uid, stat.st_gid, stat.st_mode),
-            // A terminal gets other owners.
-            FileType::CharacterDevice => Note(0, 0, kind | KIND_ALONE),
-            _ if users.contains(&stat.st_uid) => Note(stat.st_uid, stat.st_gid, kind | KIND_ALONE),
-            _ => Note(stat.st_uid, stat.st_gid, stat.st_mode),
-        }
+        let is_own = users.contains(&stat.st_uid);
+        let mode = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => stat.st_mode,
+            _ if is_own => stat.st_mode & libc::S_IFMT | KIND_ALONE,
+            _ => stat.st_mode,
+        };
+        Note(0, 0, mode, stat.st_ino).like(stat)
     }
 
     /// The same of what is there now.
     fn like(self, stat: &Stat) -> Note {
         let kind = stat.st_mode & libc::S_IFMT;
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::CharacterDevice => Note(0, 0, kind | KIND_ALONE),
-            _ if self.2 & KIND_ALONE != 0 => Note(stat.st_uid, stat.st_gid, kind | KIND_ALONE),
-            _ => Note(stat.st_uid, stat.st_gid, stat.st_mode),
+            // A terminal gets other owners.
+            FileType::CharacterDevice => Note(0, 0, kind | KIND_ALONE, 0),
+            _ if self.2 & KIND_ALONE != 0 => Note(stat.st_uid, stat.st_gid, kind | KIND_ALONE, stat.st_ino),
+            _ => Note(stat.st_uid, stat.st_gid, stat.st_mode, stat.st_ino),
         }
     }
 
@@ -57,12 +57,29 @@ impl Note {
         let what = match () {
             () if (self.2 ^ now.2) & libc::S_IFMT != 0 => "something of another kind",
             () if (self.0, self.1) != (now.0, now.1) => "a file of another owner",
-            () if self != now => "a file with other permissions",
+            () if self.2 != now.2 => "a file with other permissions",
             () => return Ok(()),
         };
         Err(err!("{}: {what} has taken the place of what the program had there", path.display())
             .hint("the program itself could not open it, or would wait for it"))
     }
+}
+
+/// True where a process with these user ids may open a file so: by the bits of `access`, those of a mode for others. What groups and
+/// access control lists allow is not asked.
+pub(super) fn may_open(stat: &Stat, users: &[u32], access: u32) -> bool {
+    users.contains(&stat.st_uid) || stat.st_mode & access == access
+}
+
+/// What a process has of a file.
+#[derive(Debug)]
+pub(super) struct Had<'a> {
+    /// Whose it is.
+    pub process: &'a Process,
+    /// The user ids of that.
+    pub users: &'a [u32],
+    /// How it is open, as [`may_open`] takes it.
+    pub access: u32,
 }
 
 /// Notes of files.
@@ -73,6 +90,8 @@ pub(super) struct Files {
     /// Of what each process has, by its number inside and a name in its directory of procfs, such as `7/fd/3`. A path says less:
     /// that of a removed file can be another one's, and criu makes such a file again under a name that it chooses.
     had: BTreeMap<String, Note>,
+    /// Of what each process has mapped, by its number inside and the first address, with what is behind the last one.
+    mapped: BTreeMap<i32, BTreeMap<u64, (u64, Note)>>,
     /// Of sockets with names, and of what is watched, by its path, where the container has several ids: procfs has no link to it.
     watched: Option<BTreeMap<String, Note>>,
     /// The program's users.
@@ -105,10 +124,18 @@ impl Files {
         Ok(())
     }
 
-    /// Notes the file `opened`, which a process has mapped from `path`.
-    pub(super) fn note_mapped(&mut self, path: &Path, opened: &OwnedFd) -> Result<()> {
+    /// Notes the file `opened`, which `process` has mapped.
+    pub(super) fn note_mapped(
+        &mut self,
+        process: &Process,
+        mapped: &Mapped<'_>,
+        opened: &OwnedFd,
+    ) -> Result<()> {
         if fd::file_system(opened)? != PROC_MAGIC {
-            self.note_path(path, &fd::stat(opened)?);
+            let stat = fd::stat(opened)?;
+            let (of_process, addresses) = (self.mapped.entry(process.inside).or_default(), &mapped.addresses);
+            of_process.insert(addresses.start, (addresses.end, Note::of(&stat, &self.users)));
+            self.note_path(Path::new(mapped.path), &stat);
         }
         Ok(())
     }
@@ -171,37 +198,50 @@ impl Files {
     ///
     /// # Errors
     /// It is another file than the program had, as far as its note says that.
-    pub(super) fn compare(&self, process: &Process, name: &str, path: &Path) -> Result<()> {
+    pub(super) fn compare(&self, had: &Had<'_>, name: &str, path: &Path) -> Result<()> {
         if !is_noted(path) {
             return Ok(());
         }
-        let link = process.dir().join(name);
+        let link = had.process.dir().join(name);
         let stat = fs::stat(&link).context(|| format!("look at {}", path.display()))?;
         // It takes the place of the caller's streams.
         if fd::is_null_device(&stat) || is_kernels(&link)? {
             return Ok(());
         }
-        match self.had.get(&key(process, name)) {
-            Some(note) => note.compare(&stat, path),
+        match self.had.get(&key(had.process, name)) {
+            Some(note) => self.compare_note(*note, &stat, had, path),
             None => bail!("it has {}, which the program had not", path.display()),
         }
     }
 
-    /// Compares the file `opened`, which a restored process has mapped from `path`.
+    /// Compares the file with `stat`, which a restored process has mapped.
     ///
     /// # Errors
     /// It is another file than the program had, as far as its note says that.
-    pub(super) fn compare_mapped(&self, path: &Path, opened: &OwnedFd) -> Result<()> {
-        let stat = fd::stat(opened)?;
-        let is_zero = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
-            && stat.st_rdev == fs::makedev(1, 5);
-        if is_zero || fd::file_system(opened)? == PROC_MAGIC {
+    pub(super) fn compare_mapped(&self, had: &Had<'_>, mapped: &Mapped<'_>, stat: &Stat) -> Result<()> {
+        let (path, start) = (Path::new(mapped.path), mapped.addresses.start);
+        let of_process = self.mapped.get(&had.process.inside);
+        let below = of_process.and_then(|of_process| of_process.range(..=start).next_back());
+        match below {
+            Some((_, (end, note))) if start < *end => self.compare_note(*note, stat, had, path),
+            _ => bail!("it has {} in its memory, which the program had not", path.display()),
+        }
+    }
+
+    /// Of several ids another file of the same owner and permissions counts only where the process itself may open it: a program can
+    /// have opened one before it gave up its rights.
+    fn compare_note(&self, note: Note, stat: &Stat, had: &Had<'_>, path: &Path) -> Result<()> {
+        note.compare(stat, path)?;
+        let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
+        if self.watched.is_none()
+            || is_device
+            || note.3 == stat.st_ino
+            || may_open(stat, had.users, had.access)
+        {
             return Ok(());
         }
-        match self.paths.get(&name_of(path)) {
-            Some(note) => note.compare(&stat, path),
-            None => bail!("it has {} in its memory, which the program had not", path.display()),
-        }
+        Err(err!("{}: another file has taken the place of what the program had there", path.display())
+            .hint("the program itself could not open it"))
     }
 
     /// Looks at what an inotify(7) descriptor watches, by the lines `info` of fdinfo (proc_pid_fdinfo(5)), in the container whose root

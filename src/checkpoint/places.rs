@@ -7,7 +7,7 @@
 //!
 //! Over one user id criu can do nothing that this user cannot.
 
-use super::files::REMOVED;
+use super::files::{REMOVED, may_open};
 use super::image::Image;
 use super::numbers;
 use super::preflight::Descriptor;
@@ -116,7 +116,10 @@ impl<'a> Places<'a> {
                 Some(path) => ("socket", path.clone()),
                 None => return Ok(()),
             },
-            None if self.is_removed(descriptor)? => ("removed file", without_suffix(&descriptor.target)),
+            None if self.is_removed(descriptor)? => {
+                check_removed(descriptor)?;
+                ("removed file", without_suffix(&descriptor.target))
+            }
             None => return Ok(()),
         };
         match self.fault(&path)? {
@@ -164,6 +167,18 @@ pub(super) fn is_own(dir: &OwnedFd, mounts: &[Mounted], own: &[PathBuf]) -> bool
     let id = disk::mount_id(dir.as_fd());
     let mount = mounts.iter().find(|known| Some(known.id) == id);
     mount.is_some_and(|mount| mount.fstype == b"tmpfs" && own.contains(&mount.point))
+}
+
+/// Looks whether a process may open a removed file that it has: criu makes it anew.
+fn check_removed(descriptor: &Descriptor<'_>) -> Result<()> {
+    let stat = fs::stat(descriptor.path()).context(|| format!("look at {}", descriptor.text()))?;
+    match may_open(&stat, &descriptor.users()?, descriptor.bits()) {
+        true => Ok(()),
+        false => Err(descriptor.refused(
+            &format!("{}, a removed file that the process may not open any more", descriptor.text()),
+            "criu makes it anew: have the program close it",
+        )),
+    }
 }
 
 /// Whether something is looked for that is there.

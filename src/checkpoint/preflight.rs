@@ -100,6 +100,20 @@ impl Descriptor<'_> {
         flags.unwrap_or(0) & libc::O_ACCMODE
     }
 
+    /// The user ids of its process.
+    pub(super) fn users(&self) -> Result<Vec<u32>> {
+        self.process.users()
+    }
+
+    /// The same as the bits that a mode has for others.
+    pub(super) fn bits(&self) -> u32 {
+        match self.access() {
+            libc::O_RDONLY => 0o4,
+            libc::O_WRONLY => 0o2,
+            _ => 0o6,
+        }
+    }
+
     /// The inode of a pipe or a socket.
     pub(super) fn inode(&self, kind: &str) -> Option<u64> {
         let text = self.target.to_str()?;
@@ -311,7 +325,7 @@ fn check_maps(tree: &Tree, mounts: &[Mounted], files: &mut Files) -> Result<BTre
             check_map(process, mapped.path, mapped.device, is_memory, &mut devices, mounts)?;
             if mapped.path.starts_with('/') && !is_memory && mapped.path != "/dev/zero" {
                 match reach::open_mapped(&root, &mapped)? {
-                    Some(opened) => files.note_mapped(Path::new(mapped.path), &opened)?,
+                    Some(opened) => files.note_mapped(process, &mapped, &opened)?,
                     None => {
                         return Err(err!(
                             "{} has {} in its memory, and another file is there by now",
@@ -469,15 +483,18 @@ fn check_process_file(descriptor: &Descriptor<'_>, stat: &fs::Stat) -> Result<()
     const HARMLESS: [&str; 5] = ["stat", "status", "statm", "cmdline", "comm"];
     let is_number = |part: &&str| part.bytes().all(|byte| byte.is_ascii_digit());
     let text = descriptor.text();
-    let mut parts = text.split('/').filter(|part| !part.is_empty());
-    let Some(number) = parts.find(is_number) else { return Ok(()) };
+    // Wherever procfs is mounted; /proc/irq and others have numbers, too.
+    let below = text.strip_prefix("/proc/");
+    let mut parts = below.unwrap_or(&text).split('/').filter(|part| !part.is_empty());
+    let number = if below.is_some() { parts.next().filter(is_number) } else { parts.find(is_number) };
+    let Some(number) = number else { return Ok(()) };
     let of_itself = number.parse() == Ok(descriptor.process.inside);
     let name = parts.next_back();
     if of_itself || name.is_none_or(|name| HARMLESS.contains(&name)) {
         return Ok(());
     }
-    match descriptor.process.file_user()? {
-        Some(user) if user != stat.st_uid => Err(descriptor.refused(
+    match descriptor.process.users()?.last() {
+        Some(user) if *user != stat.st_uid => Err(descriptor.refused(
             &format!("{text}, of a process with other rights"),
             "criu would open it anew, and it could show more than it does now: have the program close it",
         )),

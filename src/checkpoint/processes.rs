@@ -5,6 +5,7 @@ use rt_sys::error::{Context, Result};
 use rt_sys::ns::{self, IdMap};
 use rt_sys::{bail, err, fd, look};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// A process.
@@ -68,10 +69,9 @@ impl Process {
         matches!(self.state, 'Z' | 'X')
     }
 
-    /// The user id that files of procfs see it by (fsuid); `None` where it has ended.
-    pub(super) fn file_user(&self) -> Result<Option<u32>> {
-        let Some(status) = Status::of_thread(self.pid, self.pid)? else { return Ok(None) };
-        Ok(status.numbers("Uid")?.last().copied())
+    /// Its user ids, that for files the last one; none where it has ended.
+    pub(super) fn users(&self) -> Result<Vec<u32>> {
+        Status::of_thread(self.pid, self.pid)?.map_or(Ok(Vec::new()), |status| status.numbers("Uid"))
     }
 
     /// Its directory in procfs.
@@ -82,6 +82,10 @@ impl Process {
 
 /// What is mapped, as a line of proc_pid_maps(5) has it.
 pub(super) struct Mapped<'a> {
+    /// Where it begins, and what is behind its end.
+    pub addresses: Range<u64>,
+    /// What is written there goes to the file.
+    pub is_written: bool,
     /// All of the line that says which file it is, and not where.
     pub file: &'a str,
     /// The device, two numbers in hexadecimal.
@@ -97,9 +101,15 @@ pub(super) fn mapped_in(text: &str) -> impl Iterator<Item = Mapped<'_>> {
     text.lines().filter_map(|line| {
         // Behind addresses, permissions and the place in the file.
         let file = line.splitn(4, ' ').nth(3)?;
+        let mut place = line.split(' ');
+        let (start, end) = place.next()?.split_once('-')?;
+        let permissions = place.next()?;
+        let is_written = permissions.contains('w') && permissions.ends_with('s');
+        let address = |text| u64::from_str_radix(text, 16).ok();
         let mut fields = file.splitn(3, ' ');
         let (device, inode) = (fields.next()?, fields.next()?);
-        Some(Mapped { file, device, inode, path: fields.next().unwrap_or_default().trim_start() })
+        let path = fields.next().unwrap_or_default().trim_start();
+        Some(Mapped { addresses: address(start)?..address(end)?, is_written, file, device, inode, path })
     })
 }
 

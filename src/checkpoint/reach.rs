@@ -6,18 +6,19 @@
 //! in a sentence; and of what criu has made each descriptor, directory, program and mapping is compared with the container's mounts,
 //! and with whose files they were (`files`), before it runs.
 
-use super::files::{Files, REMOVED};
+use super::files::{Files, Had, REMOVED};
 use super::image::Image;
 use super::numbers;
 use super::preflight::{Descriptor, descriptors_of};
 use super::processes::{Mapped, Process, mapped_in};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::Mounted;
+use rt_sys::rootfs::PROC_MAGIC;
 use rt_sys::{bail, disk, err, fd, mount};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{self, MemfdFlags, Mode, OFlags, ResolveFlags};
+use rustix::fs::{self, FileType, MemfdFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::ops::Range;
 use std::os::unix::ffi::OsStringExt;
@@ -234,8 +235,8 @@ pub(super) struct Reach<'a> {
     memory: String,
     /// Device and inode of this call's standard streams, which take the place of the old caller's.
     streams: Vec<(u64, u64)>,
-    /// Lines of files that are mapped and have been looked at.
-    mapped: BTreeSet<String>,
+    /// Files that are mapped and have been looked at, by what maps says of each.
+    mapped: BTreeMap<String, fs::Stat>,
 }
 
 impl<'a> Reach<'a> {
@@ -249,7 +250,7 @@ impl<'a> Reach<'a> {
             root: fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).context(|| "open /")?,
             memory: memory_device()?,
             streams: streams.collect::<Result<_>>()?,
-            mapped: BTreeSet::new(),
+            mapped: BTreeMap::new(),
         })
     }
 
@@ -258,8 +259,9 @@ impl<'a> Reach<'a> {
     /// # Errors
     /// What of it lies elsewhere.
     pub(super) fn check(&mut self, process: &Process) -> Result<()> {
+        let users = process.users()?;
         for descriptor in descriptors_of(process)? {
-            self.check_descriptor(process, &descriptor)?;
+            self.check_descriptor(process, &users, &descriptor)?;
         }
         for (name, what) in [("cwd", "working directory"), ("root", "root"), ("exe", "program")] {
             let path = process.dir().join(name);
@@ -271,17 +273,19 @@ impl<'a> Reach<'a> {
             }
             if name != "root" {
                 let shown = || format!("read the link to the {what} of {}", process.shown());
-                self.files.compare(process, name, &std::fs::read_link(&path).context(shown)?)?;
+                // It is entered, or executed.
+                let had = Had { process, users: &users, access: 0o1 };
+                self.files.compare(&had, name, &std::fs::read_link(&path).context(shown)?)?;
             }
         }
-        self.check_maps(process)
+        self.check_maps(process, &users)
     }
 
     fn has(&self, id: u64) -> bool {
         self.mounts.iter().any(|mount| mount.id == id)
     }
 
-    fn check_descriptor(&self, process: &Process, descriptor: &Descriptor<'_>) -> Result<()> {
+    fn check_descriptor(&self, process: &Process, users: &[u32], descriptor: &Descriptor<'_>) -> Result<()> {
         self.files.compare_watches(self.root.as_fd(), &descriptor.info)?;
         // Pipes, sockets and others without a path are of the kernel's own mounts.
         if !descriptor.target.is_absolute() {
@@ -297,7 +301,8 @@ impl<'a> Reach<'a> {
             return Ok(());
         }
         if is_here {
-            return self.files.compare(process, &descriptor.name(), &descriptor.target);
+            let had = Had { process, users, access: descriptor.bits() };
+            return self.files.compare(&had, &descriptor.name(), &descriptor.target);
         }
         bail!(
             "its descriptor {} is {}, which is no file of the container",
@@ -308,23 +313,36 @@ impl<'a> Reach<'a> {
 
     /// Looks at files that are mapped. Nobody but root can open what another process has mapped, so the path that the kernel shows
     /// has to lead to the same file here.
-    fn check_maps(&mut self, process: &Process) -> Result<()> {
+    fn check_maps(&mut self, process: &Process, users: &[u32]) -> Result<()> {
         let shown = || format!("look at the memory of {}", process.shown());
         let text = fd::read_file(&process.dir().join("maps")).context(shown)?;
         for mapped in mapped_in(&String::from_utf8_lossy(&text)) {
             let path = mapped.path;
-            let is_memory = || is_memory(&mapped, &self.memory, &self.mounts);
-            if mapped.inode == "0" || self.mapped.contains(mapped.file) || is_memory() {
+            if mapped.inode == "0" || is_memory(&mapped, &self.memory, &self.mounts) {
                 continue;
             }
-            match open_mapped(&self.root, &mapped)? {
-                Some(opened) => self.files.compare_mapped(Path::new(path), &opened)?,
-                None => bail!("it has {path} in its memory, which is no file of the container"),
+            let stat = match self.mapped.get(mapped.file) {
+                Some(stat) => *stat,
+                None => match open_mapped(&self.root, &mapped)? {
+                    Some(opened) if fd::file_system(&opened)? == PROC_MAGIC => continue,
+                    Some(opened) => fd::stat(&opened)?,
+                    None => bail!("it has {path} in its memory, which is no file of the container"),
+                },
+            };
+            self.mapped.insert(mapped.file.to_owned(), stat);
+            // Memory without a file, by the device.
+            if is_zero_device(&stat) {
+                continue;
             }
-            self.mapped.insert(mapped.file.to_owned());
+            let access = if mapped.is_written { 0o6 } else { 0o4 };
+            self.files.compare_mapped(&Had { process, users, access }, &mapped, &stat)?;
         }
         Ok(())
     }
+}
+
+fn is_zero_device(stat: &fs::Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice && stat.st_rdev == fs::makedev(1, 5)
 }
 
 /// The file that `mapped` is of, in the container with the root `root`; none where another one is at its path by now.
