@@ -462,7 +462,7 @@ static void proc_passed(void)
 // A directory that somebody may replace while this process does not run.
 static void directory(void)
 {
-	MUST(mkdir("/out/d", 0755) == 0);
+	MUST(mkdir("/out/d", 0755) == 0 || errno == EEXIST);
 	int fd = open("/out/d", O_RDONLY | O_DIRECTORY);
 	MUST(fd >= 0);
 	stay();
@@ -538,6 +538,86 @@ static void replaced(void)
 	// Of which another name stays.
 	MUST(link("/out/z", "/out/second") == 0 && unlink("/out/z") == 0);
 	stay();
+}
+
+// A file that it reads, which it removes, and one of its own with the name that the kernel shows of the removed one.
+static void namesake(void)
+{
+	int read_one = open("/out/x", O_RDONLY);
+	MUST(read_one >= 0 && unlink("/out/x") == 0);
+	int own = open("/out/x (deleted)", O_RDWR | O_CREAT | O_EXCL, 0644);
+	MUST(own >= 0 && write(own, "mine", 4) == 4);
+	stay();
+	struct stat s;
+	MUST(pwrite(own, "m", 1, 0) == 1 && fstat(own, &s) == 0);
+	if (s.st_uid != getuid())
+		exit(42);
+}
+
+// A file whose name another one has got.
+static void renewed(void)
+{
+	struct stat s;
+	int old = file_with("/out/x", 0);
+	MUST(close(open("/out/new", O_CREAT | O_WRONLY, 0644)) == 0 && rename("/out/new", "/out/x") == 0);
+	stay();
+	five(old);
+	MUST(fstat(old, &s) == 0 && s.st_size == 10 && stat("/out/x", &s) == 0 && s.st_size == 0);
+}
+
+// A file that is called as the kernel calls memory that is of none.
+static void called_memory(void)
+{
+	int fd = file_with("/memfd:x (deleted)", O_EXCL);
+	char *map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	MUST(map != MAP_FAILED && close(fd) == 0);
+	stay();
+	MUST(map[0] == '0');
+}
+
+// A server outside, to which it sends without a connection.
+static void datagrams(void)
+{
+	struct sockaddr_un name = { AF_UNIX, "/out/log" };
+	int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
+	MUST(connect(fd, (void *)&name, sizeof name) == 0);
+	stay();
+	MUST(send(fd, "line", 4, 0) == 4);
+}
+
+// What is in the container's memory stays its own.
+static void fifo(void)
+{
+	struct stat fifo, link;
+	int fd;
+	MUST(mkfifo("/tmp/fifo", 0600) == 0 && symlink("fifo", "/tmp/link") == 0 && (fd = open("/tmp/fifo", O_RDWR)) >= 0);
+	stay();
+	MUST(lstat("/tmp/fifo", &fifo) == 0 && lstat("/tmp/link", &link) == 0 && fifo.st_uid == getuid() && link.st_uid == getuid());
+	char byte;
+	MUST(write(fd, "f", 1) == 1 && read(fd, &byte, 1) == 1 && byte == 'f');
+}
+
+// The memory of a child that executes a set-uid program.
+static void memory_of_child(void)
+{
+	int ends[2], status;
+	char path[40], byte;
+	struct stat s;
+	pid_t child;
+	MUST(pipe(ends) == 0 && (child = fork()) >= 0);
+	if (child == 0) {
+		if (read(ends[0], &byte, 1) == 1)
+			execl("/bin/set-uid", "cases", "other", NULL);
+		_exit(1);
+	}
+	snprintf(path, sizeof path, "/proc/%d/mem", child);
+	MUST(open(path, O_RDWR) >= 0 && write(ends[1], "x", 1) == 1);
+	do {
+		nap();
+		MUST(stat(path, &s) == 0);
+	} while (s.st_uid == getuid());
+	stay();
+	MUST(waitpid(child, &status, 0) == child && status == 0);
 }
 
 // A thread that has chosen its processor.
@@ -652,6 +732,8 @@ static const struct {
 	{ "thread-apart", thread_apart }, { "first-thread-ended", first_thread_ended }, { "pinned", pinned },
 	{ "directory-of-socket", directory_of_socket }, { "continued", continued }, { "named-sockets", named_sockets },
 	{ "removed-directory", removed_directory }, { "removed-large", removed_large },
+	{ "namesake", namesake }, { "renewed", renewed }, { "called-memory", called_memory }, { "datagrams", datagrams }, { "fifo", fifo },
+	{ "memory-of-child", memory_of_child },
 };
 
 int main(int count, char **words)
