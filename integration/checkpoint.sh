@@ -94,11 +94,12 @@ check again/image-file 0 "" again USR1 USR1
 flags=--no-new-keyring
 check again/own-keys 0 "" again USR1
 flags= image=$work/init
-requeued() { # SIGNAL [TIME]: what Slurm was asked; at the time it preempts the job
+requeued() { # SIGNAL [TIME [CODES]]: what Slurm was asked; when it preempts the job, and the RequeueExit of its configuration
 	mkdir -p "$work/home/bin"
 	printf '#!/bin/sh\n[ "$2" != show ] || exec cat "$HOME/$3"\necho "$@" >>"$HOME/asked"\n' >"$work/home/bin/scontrol"
 	echo "JobId=281 Partition=low PreemptTime=${2:-None}" >"$work/home/job"
 	echo "PartitionName=low PreemptMode=REQUEUE" >"$work/home/partition"
+	echo "RequeueExit             = ${3:-(null)}" >"$work/home/config"
 	chmod 755 "$work/home/bin/scontrol"
 	rm -rf "$work/home/asked" "$work/images/again"
 	: >"$work/home/output" && chown $uid "$work/home/output"
@@ -110,7 +111,8 @@ requeued() { # SIGNAL [TIME]: what Slurm was asked; at the time it preempts the 
 	rm -rf "$work/images/again"
 }
 check again/requeue 0 "^exit code 75: asked requeue 281$" requeued USR1
-check again/preempted 0 "^exit code 75: asked $" requeued USR1 2026-11-26T15:00:00
+check again/preempted 0 "^exit code 75: asked $" requeued USR1 2026-11-26T15:00:00 70-75
+check again/preempted-alone 0 "^exit code 75: asked requeue 281$" requeued USR1 2026-11-26T15:00:00
 check again/no-requeue 0 "^exit code 75: asked $" requeued TERM
 interrupted_restores() { # TERM and USR1 at many moments of a restore: each is answered, and the last image is whole
 	local runs signal n
