@@ -116,8 +116,8 @@ impl<'a> Places<'a> {
                 Some(path) => ("socket", path.clone()),
                 None => return Ok(()),
             },
-            None if self.is_removed(descriptor)? => {
-                check_removed(descriptor)?;
+            None if is_removed(descriptor, &self.mounts)? => {
+                check_removed(descriptor, &self.mounts, Anew::Opened)?;
                 ("removed file", without_suffix(&descriptor.target))
             }
             None => return Ok(()),
@@ -128,17 +128,6 @@ impl<'a> Places<'a> {
                 Err(descriptor.refused(&format!("the {what} {}, and {fault}", path.display()), REMEDY))
             }
         }
-    }
-
-    fn is_removed(&self, descriptor: &Descriptor<'_>) -> Result<bool> {
-        let is_here = descriptor.mount().is_some_and(|id| self.mounts.iter().any(|mount| mount.id == id));
-        if !is_here || !descriptor.target.is_absolute() {
-            return Ok(false);
-        }
-        let shown = || format!("look at {}", descriptor.text());
-        let link = descriptor.path();
-        Ok(fs::stat(&link).context(shown)?.st_nlink == 0
-            && fs::statfs(&link).context(shown)?.f_type as u64 != PROC_MAGIC)
     }
 
     /// Looks at all that criu makes by names of `image`.
@@ -169,13 +158,46 @@ pub(super) fn is_own(dir: &OwnedFd, mounts: &[Mounted], own: &[PathBuf]) -> bool
     mount.is_some_and(|mount| mount.fstype == b"tmpfs" && own.contains(&mount.point))
 }
 
-/// Looks whether a process may open a removed file that it has: criu makes it anew.
-fn check_removed(descriptor: &Descriptor<'_>) -> Result<()> {
+/// What can be done with a removed file that criu makes anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Anew {
+    /// It is given to anybody, so the process has to be one who may open it.
+    Opened,
+    /// It belongs to the one user that there is.
+    Owned,
+}
+
+fn is_removed(descriptor: &Descriptor<'_>, mounts: &[Mounted]) -> Result<bool> {
+    let is_here = descriptor.mount().is_some_and(|id| mounts.iter().any(|mount| mount.id == id));
+    if !is_here || !descriptor.target.is_absolute() {
+        return Ok(false);
+    }
+    let shown = || format!("look at {}", descriptor.text());
+    let link = descriptor.path();
+    Ok(fs::stat(&link).context(shown)?.st_nlink == 0
+        && fs::statfs(&link).context(shown)?.f_type as u64 != PROC_MAGIC)
+}
+
+/// Looks at a removed file that a process has open, if it is one.
+///
+/// # Errors
+/// The process would not have it again.
+pub(super) fn check_removed(descriptor: &Descriptor<'_>, mounts: &[Mounted], anew: Anew) -> Result<()> {
+    if !is_removed(descriptor, mounts)? {
+        return Ok(());
+    }
     let stat = fs::stat(descriptor.path()).context(|| format!("look at {}", descriptor.text()))?;
-    match may_open(&stat, &descriptor.users()?, descriptor.bits()) {
+    let users = descriptor.users()?;
+    let (is_kept, what) = match anew {
+        Anew::Opened => {
+            (may_open(&stat, &users, descriptor.bits()), "that the process may not open any more")
+        }
+        Anew::Owned => (users.contains(&stat.st_uid), "of another user"),
+    };
+    match is_kept {
         true => Ok(()),
         false => Err(descriptor.refused(
-            &format!("{}, a removed file that the process may not open any more", descriptor.text()),
+            &format!("{}, a removed file {what}", descriptor.text()),
             "criu makes it anew: have the program close it",
         )),
     }

@@ -3,7 +3,7 @@
 
 use super::files::Files;
 use super::manifest::Kind;
-use super::places::{self, Places};
+use super::places::{self, Anew, Places};
 use super::processes::{self, Process, Tree, mapped_in};
 use super::reach;
 use rt_sys::error::{Context, Error, Result};
@@ -212,7 +212,12 @@ fn check_places(
     found: &mut Found,
 ) -> Result<()> {
     let program = tree.program().dir();
-    let Some(places) = Places::of(&program, own, &found.users)? else { return Ok(()) };
+    let Some(places) = Places::of(&program, own, &found.users)? else {
+        let mounts = mount::table_in(&program)?;
+        return descriptors.iter().try_for_each(|descriptor| {
+            descriptor.unless_closed(places::check_removed(descriptor, &mounts, Anew::Owned))
+        });
+    };
     let sockets = places::sockets(&program)?;
     if let Some(paths) = without_links {
         found.files.note_watched(places.root(), paths)?;
