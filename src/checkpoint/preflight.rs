@@ -154,8 +154,7 @@ impl Descriptor<'_> {
 ///
 /// # Errors
 /// The first thing that cannot be kept. `filters` is how many seccomp filters each thread has of `rt`, `own` is where file systems
-/// are that were made for the container alone, and
-/// `without_links` are paths that criu has found of sockets and of what is watched.
+/// are that were made for the container alone, and `without_links` are paths that criu has found of sockets and of what is watched.
 pub(super) fn check(
     tree: &Tree,
     network: Network,
