@@ -331,8 +331,14 @@ pub fn shown(fd: impl AsFd) -> String {
 
 /// Gives the file behind `fd` the owner that `stat` has; one that does not exist in this user namespace is left out.
 pub fn chown_like(fd: impl AsFd, stat: &fs::Stat) {
+    chown_entry_like(fd, "", stat);
+}
+
+/// The same for the entry `name` of `dir`, a link itself.
+pub fn chown_entry_like<N: Arg>(dir: impl AsFd, name: N, stat: &fs::Stat) {
     let (uid, gid) = (fs::Uid::from_raw(stat.st_uid), fs::Gid::from_raw(stat.st_gid));
-    let _ = fs::chownat(fd, "", Some(uid), Some(gid), fs::AtFlags::EMPTY_PATH);
+    let flags = fs::AtFlags::EMPTY_PATH | fs::AtFlags::SYMLINK_NOFOLLOW;
+    let _ = fs::chownat(dir, name, Some(uid), Some(gid), flags);
 }
 
 /// Opens the proc file system at /proc, refusing anything else that may be mounted there: a client's container may have

@@ -9,7 +9,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
+use rustix::fs::{FileType, XattrFlags, getxattr, removexattr, setxattr};
 use rustix::io::Errno;
 use rustix::path::Arg;
 
@@ -61,6 +61,11 @@ impl fmt::Display for OwnerRecord {
 /// which takes neither of the three. Like the owner it belongs to the inode: other names have it, overlayfs copies it, and it goes with
 /// the file. chown(2) takes it away, so whoever answers that writes it anew.
 pub const BARE_RECORD: &str = "security.capability";
+
+/// True for what takes no attributes of users, and so has a [`BareRecord`].
+pub fn is_bare(kind: FileType) -> bool {
+    matches!(kind, FileType::Symlink | FileType::Fifo | FileType::Socket)
+}
 
 /// The owner that is recorded of a link, a pipe or a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,6 +16,18 @@ fn full_set() -> libc::sigset_t {
     }
 }
 
+fn set_of(signals: impl Iterator<Item = i32>) -> libc::sigset_t {
+    // SAFETY: sigemptyset initialises the set, which lives over the calls.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for signal in signals {
+            libc::sigaddset(&raw mut set, signal);
+        }
+        set
+    }
+}
+
 /// Gives the `ignored` signals their default disposition and blocks none, as a new program expects. execve(2) resets
 /// the signals that have a handler, but not those that are ignored or blocked.
 pub fn reset(ignored: u64) {
@@ -49,15 +61,9 @@ pub fn block_all() {
 
 /// Blocks `signals`.
 pub fn block(signals: &[i32]) {
-    // SAFETY: the set is initialised before use; a null old set is allowed.
-    unsafe {
-        let mut set = std::mem::zeroed();
-        libc::sigemptyset(&raw mut set);
-        for signal in signals {
-            libc::sigaddset(&raw mut set, *signal);
-        }
-        libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
-    }
+    let set = set_of(signals.iter().copied());
+    // SAFETY: the set is initialised; a null old set is allowed.
+    unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
 }
 
 /// A signal that has come.
@@ -105,20 +111,15 @@ pub fn receive_all() -> Result<OwnedFd> {
 /// A descriptor that can be read as long as one of `signals`, which are blocked, waits to be taken (signalfd(2)). Those that this
 /// process ignores, as under nohup(1), are left out: the kernel keeps them as well while they are blocked.
 pub fn waiting(signals: &[i32]) -> Result<OwnedFd> {
-    // SAFETY: the set is initialised before use, and lives over the call. Zeros are a valid sigaction.
-    let fd = unsafe {
-        let mut set = std::mem::zeroed();
-        libc::sigemptyset(&raw mut set);
-        for signal in signals {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            libc::sigaction(*signal, std::ptr::null(), &raw mut action);
-            if action.sa_sigaction != libc::SIG_IGN {
-                libc::sigaddset(&raw mut set, *signal);
-            }
-        }
-        libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC)
+    // SAFETY: zeros are a valid sigaction, which lives over the call.
+    let is_heard = |signal: &i32| unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(*signal, std::ptr::null(), &raw mut action);
+        action.sa_sigaction != libc::SIG_IGN
     };
-    let fd = check(fd.into())?;
+    let set = set_of(signals.iter().copied().filter(is_heard));
+    // SAFETY: -1 asks for a new descriptor; `set` lives over the call.
+    let fd = check(unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC) }.into())?;
     // SAFETY: the kernel has just made it for us.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }

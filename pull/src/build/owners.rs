@@ -22,6 +22,7 @@ use oci_layer::tar::{EntryKind, Reader};
 use oci_layer::{decode, merge};
 use oci_registry::reference::Reference;
 use rt_sys::error::{Context, Result};
+use rt_sys::owner::is_bare;
 use rt_sys::rootfs::open_in;
 use rt_sys::{bail, disk, look, origin};
 use rustix::fs::{FileType, OFlags};
@@ -165,11 +166,6 @@ fn open_to_record(root: &OwnedFd, path: &[u8]) -> Result<Option<Recordable>> {
         _ => return Ok(None),
     };
     Ok(Some(Recordable::File(open_in(root.as_fd(), path, flags)?)))
-}
-
-/// True for what takes no attributes of users.
-fn is_bare(kind: FileType) -> bool {
-    matches!(kind, FileType::Symlink | FileType::Fifo | FileType::Socket)
 }
 
 /// Marks the files below a RUN that is not root's, before they are mounted, so that copies of them are known whatever shares the files

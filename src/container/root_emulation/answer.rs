@@ -3,7 +3,7 @@
 use super::call::{Named, Operation, operation};
 use super::target::{self, View};
 use rt_sys::notify::{Answer, Call, Listener, Told, stat_of, statx_of, write_memory};
-use rt_sys::owner::{BARE_RECORD, BareRecord, Device, LONGEST_RECORD, OWNER_RECORD, OwnerRecord};
+use rt_sys::owner::{self, BARE_RECORD, BareRecord, Device, LONGEST_RECORD, OWNER_RECORD, OwnerRecord};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Gid, Mode, Uid, XattrFlags};
 use rustix::io::Errno;
@@ -138,9 +138,8 @@ fn path_of(file: &OwnedFd) -> String {
     format!("self/fd/{}", file.as_raw_fd())
 }
 
-/// True for what takes no attributes of users.
 fn is_bare(mode: u32) -> bool {
-    matches!(FileType::from_raw_mode(mode), FileType::Symlink | FileType::Fifo | FileType::Socket)
+    owner::is_bare(FileType::from_raw_mode(mode))
 }
 
 /// The record of a file.

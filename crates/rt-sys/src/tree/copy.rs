@@ -120,12 +120,12 @@ fn copy_entries(
                 made
             }
             FileType::Symlink => fs::symlinkat(fs::readlinkat(from, name, Vec::new())?, to, name)
-                .map(|()| own_like(to, name, &stat))
+                .map(|()| fd::chown_entry_like(to, name, &stat))
                 .map_err(Error::from),
             FileType::RegularFile => copy_file(from.as_fd(), to.as_fd(), name, manner),
             FileType::Fifo if manner.whole => {
                 let made = fs::mknodat(to, name, FileType::Fifo, mode_of(&stat), 0);
-                made.map(|()| own_like(to, name, &stat)).map_err(Error::from)
+                made.map(|()| fd::chown_entry_like(to, name, &stat)).map_err(Error::from)
             }
             _ => Ok(()),
         };
@@ -136,12 +136,6 @@ fn copy_entries(
         }
     }
     Ok(())
-}
-
-/// As [`fd::chown_like`], for what is not opened: a link, or a fifo.
-fn own_like(dir: &OwnedFd, name: &OsStr, stat: &Stat) {
-    let (uid, gid) = (fs::Uid::from_raw(stat.st_uid), fs::Gid::from_raw(stat.st_gid));
-    let _ = fs::chownat(dir, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW);
 }
 
 fn copy_file(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &OsStr, manner: Manner) -> Result<()> {
