@@ -145,7 +145,7 @@ fn apart(place: &Place, bundle: &Path, cache: &Cache, above: usize) -> Result<Op
     // they could call any bundle as one that the caller has built, and have him send the layers of that.
     if above == MOST_BASES
         || !bundle::is_read_only(bundle)?
-        || !super::is_ours(bundle, &super::stored(bundle)?.0)?
+        || !super::is_ours(bundle, &super::root_of(bundle)?)?
     {
         return Ok(None);
     }
@@ -174,7 +174,7 @@ fn apart(place: &Place, bundle: &Path, cache: &Cache, above: usize) -> Result<Op
                         [&below.history[..], &history[own.map_or(history.len(), |at| at + 1)..]].concat();
                     continue;
                 }
-                (TreeKind::Root, super::stored(&base)?.0)
+                (TreeKind::Root, super::root_of(&base)?)
             }
         };
         layers.push(KeptLayer::Tree {

@@ -833,10 +833,14 @@ fn is_ours(path: &Path, root: &OwnedFd) -> Result<bool> {
         && disk::only_ours(root)?)
 }
 
-/// The root of a bundle of the store, and the config of its image.
+/// The root of a bundle of the store.
+fn root_of(path: &Path) -> Result<OwnedFd> {
+    disk::open_dir(disk::open_root(path)?.as_fd(), rt_image_store::ROOT.as_bytes())
+}
+
+/// The same, and the config of its image.
 fn stored(path: &Path) -> Result<(OwnedFd, Value)> {
-    let dir = disk::open_root(path)?;
-    let root = disk::open_dir(dir.as_fd(), rt_image_store::ROOT.as_bytes())?;
+    let (dir, root) = (disk::open_root(path)?, root_of(path)?);
     let config = match bundle::image_config(dir.as_fd())? {
         Some(config) => config,
         None => {
