@@ -288,7 +288,6 @@ fn seal(
         kinds: found.kinds,
         modes: found.modes,
         open: found.files,
-        users: found.users,
         memory,
         own_network: subject.network() == Network::Own,
         pinned: Pinned::of(&tree)?,
@@ -333,7 +332,7 @@ fn run_criu(
     criu_log::make(log_in, "dump.log")?;
     let args = arguments(tree, found, memory, image_dir, work_dir, options, subject.network());
     let own = memory_fs::own(&subject.spec);
-    let places = Places::of(&tree.program().dir(), &own, &found.users)?;
+    let places = Places::of(&tree.program().dir(), &own, &found.files.users)?;
     let dumped = aside::run(|| {
         // The container's processes must not look into this one, which has descriptors of the host.
         container::undumpable()?;

@@ -94,8 +94,7 @@ pub(super) struct Files {
     mapped: BTreeMap<i32, BTreeMap<u64, (u64, Note)>>,
     /// Of sockets with names, and of what is watched, by its path, where the container has several ids: procfs has no link to it.
     watched: Option<BTreeMap<String, Note>>,
-    /// The program's users.
-    #[serde(skip)]
+    /// The program's user ids.
     pub(super) users: BTreeSet<u32>,
 }
 
@@ -116,9 +115,10 @@ impl Files {
         }
         self.had.insert(key(process, name), Note::of(&stat, &self.users));
         // A terminal is made by criu.
-        let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
         let there = fs::stat(process.dir().join("root").join(path.strip_prefix("/").unwrap_or(path)));
-        if !is_device && there.is_ok_and(|there| (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino)) {
+        if !is_device(&stat)
+            && there.is_ok_and(|there| (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino))
+        {
             self.note_path(path, &stat);
         }
         Ok(())
@@ -232,12 +232,8 @@ impl Files {
     /// have opened one before it gave up its rights.
     fn compare_note(&self, note: Note, stat: &Stat, had: &Had<'_>, path: &Path) -> Result<()> {
         note.compare(stat, path)?;
-        let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
-        if self.watched.is_none()
-            || is_device
-            || note.3 == stat.st_ino
-            || may_open(stat, had.users, had.access)
-        {
+        let has_one_id = self.watched.is_none();
+        if has_one_id || is_device(stat) || note.3 == stat.st_ino || may_open(stat, had.users, had.access) {
             return Ok(());
         }
         Err(err!("{}: another file has taken the place of what the program had there", path.display())
@@ -283,14 +279,17 @@ fn key(process: &Process, name: &str) -> String {
     format!("{}/{name}", process.inside)
 }
 
-/// What is at `path` in the directory `root`, to which no link leads; `None` where nothing is, or a link.
-fn stat_in(root: BorrowedFd<'_>, path: &Path) -> Result<Option<Stat>> {
+/// Opens, for its path only, what is at `path` in the directory `root`, to which no link leads; `None` where nothing is, or a link.
+pub(super) fn open_in(root: BorrowedFd<'_>, path: &Path) -> Result<Option<OwnedFd>> {
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::IN_ROOT;
     match fs::openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
-        Ok(found) => fd::stat(&found).map(Some),
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
-        Err(e) => Err(e).context(|| format!("look at {}", path.display())),
+        found => found.map(Some).context(|| format!("look at {}", path.display())),
     }
+}
+
+fn stat_in(root: BorrowedFd<'_>, path: &Path) -> Result<Option<Stat>> {
+    open_in(root, path)?.map(|found| fd::stat(&found)).transpose()
 }
 
 /// How `path` is noted: each byte as the character with its number, so that names of any bytes are told apart.
@@ -300,6 +299,11 @@ fn name_of(path: &Path) -> String {
 
 fn path_of(name: &str) -> PathBuf {
     PathBuf::from(OsString::from_vec(name.chars().map(|c| c as u8).collect()))
+}
+
+/// True for a character device, terminals among them.
+fn is_device(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
 }
 
 /// True for a file of procfs, whose owner changes with the process.

@@ -18,6 +18,9 @@ use std::path::{Path, PathBuf};
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
+/// How long a list of criu's may be, in bytes. One filter is up to 32 KiB, and each process has its own copies.
+const MOST: usize = 64 << 20;
+
 /// The file that says that a directory is an image that is being written.
 const MARK: &str = "draft";
 
@@ -212,18 +215,18 @@ impl Image {
         Ok(self)
     }
 
-    /// The content of criu's file `name`, of at most `most` bytes; `None` where it has none.
+    /// The content of criu's list `name`; `None` where it has none.
     ///
     /// # Errors
-    /// It is no regular file, or longer.
-    pub(super) fn file(&self, name: &str, most: usize) -> Result<Option<Vec<u8>>> {
+    /// It is no regular file, or longer than [`MOST`].
+    pub(super) fn file(&self, name: &str) -> Result<Option<Vec<u8>>> {
         let shown = || format!("image {}: {name}", self.path.display());
         let file = match fd::open_entry(&self.dir, name, OFlags::RDONLY) {
             Err(Errno::NOENT) => return Ok(None),
             file => file.context(shown)?,
         };
-        let text = fd::read_regular(file, most).context(shown)?;
-        text.map(Some).ok_or_else(|| err!("{}: no file of at most {most} bytes", shown()))
+        let text = fd::read_regular(file, MOST).context(shown)?;
+        text.map(Some).ok_or_else(|| err!("{}: no file of at most {MOST} bytes", shown()))
     }
 }
 

@@ -19,8 +19,6 @@ use std::path::{Path, PathBuf};
 
 /// The file that says so, with a byte in it. Who restores has it locked.
 const MARK: &str = "restoring";
-/// How long criu's lists may be, in bytes.
-const MOST: usize = 64 << 20;
 /// How much of a removed file's image says what it was.
 const HEAD: usize = 4096;
 
@@ -50,7 +48,7 @@ struct Ghost {
 /// # Errors
 /// Something else has the name.
 pub(super) fn begin<'a>(image: &'a Image, own: &[PathBuf]) -> Result<Option<Begun<'a>>> {
-    let (files, remaps) = (image.file(numbers::FILES, MOST)?, image.file(REMAPS, MOST)?);
+    let (files, remaps) = (image.file(numbers::FILES)?, image.file(REMAPS)?);
     let (Some(files), Some(remaps)) = (files, remaps) else { return Ok(None) };
     let removed = removed(&files, Some(&remaps)).ok_or_else(|| unknown_form(image, REMAPS))?;
     if removed.is_empty() {
@@ -228,10 +226,9 @@ fn directory(path: &Path) -> Result<Option<OwnedFd>> {
 
 /// What has the name `name` in `dir`, a link itself.
 fn look(dir: &OwnedFd, name: &OsStr) -> Result<Option<Stat>> {
-    match fs::openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
+    match fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT) {
         Err(Errno::NOENT) => Ok(None),
-        Err(e) => Err(e).context(|| format!("look at {}", name.display())),
-        Ok(found) => fd::stat(&found).map(Some),
+        found => found.map(Some).context(|| format!("look at {}", name.display())),
     }
 }
 

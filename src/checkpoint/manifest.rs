@@ -10,7 +10,6 @@ use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err, fd};
 use rustix::fs::{self, Mode, OFlags};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The file.
@@ -60,9 +59,6 @@ pub(super) struct Manifest {
     /// Their permissions.
     #[serde(default)]
     pub modes: [u32; 3],
-    /// The program's user ids.
-    #[serde(default)]
-    pub users: BTreeSet<u32>,
     /// Whose files it had.
     #[serde(default)]
     pub open: Files,
@@ -100,7 +96,6 @@ impl Manifest {
             streams: Vec::new(),
             kinds: [Kind::Other; 3],
             modes: [0; 3],
-            users: BTreeSet::new(),
             open: Files::default(),
             memory: Vec::new(),
             own_network: false,

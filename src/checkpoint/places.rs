@@ -12,12 +12,12 @@ use super::image::Image;
 use super::numbers;
 use super::preflight::Descriptor;
 use super::reach;
-use rt_sys::error::{Context, Result};
+use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Mounted};
 use rt_sys::rootfs::PROC_MAGIC;
 use rt_sys::{disk, err, fd, ns};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{self, Mode, OFlags};
+use rustix::fs::{self, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -26,8 +26,6 @@ use std::path::{Component, Path, PathBuf};
 
 /// criu's list of what has other names than it was opened by.
 pub(super) const REMAPS: &str = "remap-fpath.img";
-/// How long it may be, in bytes.
-const MOST: usize = 64 << 20;
 
 /// Who is not mapped in a user namespace, the host's root among them (user_namespaces(7)).
 const NOBODY: u32 = 65534;
@@ -111,16 +109,15 @@ impl<'a> Places<'a> {
     /// # Errors
     /// Others can have criu find something else in its place.
     pub(super) fn check(&self, descriptor: &Descriptor<'_>, sockets: &BTreeMap<u64, PathBuf>) -> Result<()> {
-        let (what, path) = match descriptor.inode("socket") {
-            Some(inode) => match sockets.get(&inode) {
-                Some(path) => ("socket", path.clone()),
-                None => return Ok(()),
-            },
-            None if is_removed(descriptor, &self.mounts)? => {
-                check_removed(descriptor, &self.mounts, Anew::Opened)?;
-                ("removed file", without_suffix(&descriptor.target))
+        let (what, path) = if let Some(inode) = descriptor.inode("socket") {
+            let Some(path) = sockets.get(&inode) else { return Ok(()) };
+            ("socket", path.clone())
+        } else {
+            let Some(stat) = removed_file(descriptor, &self.mounts)? else { return Ok(()) };
+            if !may_open(&stat, &descriptor.users()?, descriptor.bits()) {
+                return Err(refused_anew(descriptor, "that the process may not open any more"));
             }
-            None => return Ok(()),
+            ("removed file", without_suffix(&descriptor.target))
         };
         match self.fault(&path)? {
             None => Ok(()),
@@ -135,8 +132,8 @@ impl<'a> Places<'a> {
     /// # Errors
     /// Others can have criu find something else in the place of one.
     pub(super) fn check_image(&self, image: &Image) -> Result<()> {
-        let Some(files) = image.file(numbers::FILES, MOST)? else { return Ok(()) };
-        let remaps = image.file(REMAPS, MOST)?;
+        let Some(files) = image.file(numbers::FILES)? else { return Ok(()) };
+        let remaps = image.file(REMAPS)?;
         let made =
             made(&files, remaps.as_deref()).ok_or_else(|| reach::unknown_form(image, numbers::FILES))?;
         for path in made {
@@ -158,49 +155,37 @@ pub(super) fn is_own(dir: &OwnedFd, mounts: &[Mounted], own: &[PathBuf]) -> bool
     mount.is_some_and(|mount| mount.fstype == b"tmpfs" && own.contains(&mount.point))
 }
 
-/// What can be done with a removed file that criu makes anew.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Anew {
-    /// It is given to anybody, so the process has to be one who may open it.
-    Opened,
-    /// It belongs to the one user that there is.
-    Owned,
-}
-
-fn is_removed(descriptor: &Descriptor<'_>, mounts: &[Mounted]) -> Result<bool> {
+/// The state of the file of a descriptor, where it has been removed; `mounts` are the container's.
+fn removed_file(descriptor: &Descriptor<'_>, mounts: &[Mounted]) -> Result<Option<Stat>> {
     let is_here = descriptor.mount().is_some_and(|id| mounts.iter().any(|mount| mount.id == id));
     if !is_here || !descriptor.target.is_absolute() {
-        return Ok(false);
+        return Ok(None);
     }
     let shown = || format!("look at {}", descriptor.text());
     let link = descriptor.path();
-    Ok(fs::stat(&link).context(shown)?.st_nlink == 0
-        && fs::statfs(&link).context(shown)?.f_type as u64 != PROC_MAGIC)
+    let stat = fs::stat(&link).context(shown)?;
+    let is_removed = stat.st_nlink == 0 && fs::statfs(&link).context(shown)?.f_type as u64 != PROC_MAGIC;
+    Ok(is_removed.then_some(stat))
 }
 
-/// Looks at a removed file that a process has open, if it is one.
+/// Looks whose a removed file is that a process of a container with one user id has open: criu gives it to nobody else.
 ///
 /// # Errors
-/// The process would not have it again.
-pub(super) fn check_removed(descriptor: &Descriptor<'_>, mounts: &[Mounted], anew: Anew) -> Result<()> {
-    if !is_removed(descriptor, mounts)? {
-        return Ok(());
-    }
-    let stat = fs::stat(descriptor.path()).context(|| format!("look at {}", descriptor.text()))?;
-    let users = descriptor.users()?;
-    let (is_kept, what) = match anew {
-        Anew::Opened => {
-            (may_open(&stat, &users, descriptor.bits()), "that the process may not open any more")
+/// It is another user's.
+pub(super) fn check_owner(descriptor: &Descriptor<'_>, mounts: &[Mounted]) -> Result<()> {
+    match removed_file(descriptor, mounts)? {
+        Some(stat) if !descriptor.users()?.contains(&stat.st_uid) => {
+            Err(refused_anew(descriptor, "of another user"))
         }
-        Anew::Owned => (users.contains(&stat.st_uid), "of another user"),
-    };
-    match is_kept {
-        true => Ok(()),
-        false => Err(descriptor.refused(
-            &format!("{}, a removed file {what}", descriptor.text()),
-            "criu makes it anew: have the program close it",
-        )),
+        _ => Ok(()),
     }
+}
+
+fn refused_anew(descriptor: &Descriptor<'_>, what: &str) -> Error {
+    descriptor.refused(
+        &format!("{}, a removed file {what}", descriptor.text()),
+        "criu makes it anew: have the program close it",
+    )
 }
 
 /// Whether something is looked for that is there.

@@ -3,7 +3,7 @@
 
 use super::files::Files;
 use super::manifest::Kind;
-use super::places::{self, Anew, Places};
+use super::places::{self, Places};
 use super::processes::{self, Process, Tree, mapped_in};
 use super::reach;
 use rt_sys::error::{Context, Error, Result};
@@ -42,8 +42,6 @@ pub(super) struct Found {
     pub modes: [u32; 3],
     /// Files of the caller that the container does not show, by the name that criu is told when it dumps.
     pub external: BTreeSet<String>,
-    /// The program's user ids.
-    pub users: BTreeSet<u32>,
     /// What is open, mapped or executed, or somebody's working directory, by its path.
     pub files: Files,
     /// A socket of datagrams leads to a program outside, such as syslog's, and is connected again by its name.
@@ -162,8 +160,8 @@ pub(super) fn check(
     own: &[PathBuf],
     without_links: Option<&[PathBuf]>,
 ) -> Result<Found> {
-    let mut found = Found { users: processes::users_of(tree)?, ..Found::default() };
-    found.files.users.clone_from(&found.users);
+    let mut found = Found::default();
+    found.files.users = processes::users_of(tree)?;
     let mut descriptors = Vec::new();
     for process in &tree.processes {
         check_process(process, filters)?;
@@ -182,7 +180,7 @@ pub(super) fn check(
         let checked = check_descriptor(descriptor, &memory_files, tree.program().inside == 1, &mut found);
         descriptor.unless_closed(checked)?;
     }
-    check_places(tree, &descriptors, own, without_links, &mut found)?;
+    check_places(tree, &descriptors, &mounts, own, without_links, &mut found.files)?;
     let mut streams = BTreeSet::new();
     for descriptor in descriptors.iter().filter(|d| d.process.pid == tree.program().pid && d.number <= 2) {
         let number = descriptor.number.unsigned_abs() as usize;
@@ -206,24 +204,25 @@ pub(super) fn check(
 fn check_places(
     tree: &Tree,
     descriptors: &[Descriptor<'_>],
+    mounts: &[Mounted],
     own: &[PathBuf],
     without_links: Option<&[PathBuf]>,
-    found: &mut Found,
+    files: &mut Files,
 ) -> Result<()> {
     let program = tree.program().dir();
-    let Some(places) = Places::of(&program, own, &found.users)? else {
-        let mounts = mount::table_in(&program)?;
-        return descriptors.iter().try_for_each(|descriptor| {
-            descriptor.unless_closed(places::check_removed(descriptor, &mounts, Anew::Owned))
-        });
+    let users = files.users.clone();
+    let Some(places) = Places::of(&program, own, &users)? else {
+        return descriptors
+            .iter()
+            .try_for_each(|descriptor| descriptor.unless_closed(places::check_owner(descriptor, mounts)));
     };
     let sockets = places::sockets(&program)?;
     if let Some(paths) = without_links {
-        found.files.note_watched(places.root(), paths)?;
+        files.note_watched(places.root(), paths)?;
     }
     descriptors.iter().try_for_each(|descriptor| {
         descriptor.unless_closed(places.check(descriptor, &sockets))?;
-        found.files.compare_watches(places.root(), &descriptor.info).map_err(|e| {
+        files.compare_watches(places.root(), &descriptor.info).map_err(|e| {
             e.context(format!("{}: descriptor {}", descriptor.process.shown(), descriptor.number))
         })
     })

@@ -6,7 +6,7 @@
 //! in a sentence; and of what criu has made each descriptor, directory, program and mapping is compared with the container's mounts,
 //! and with whose files they were (`files`), before it runs.
 
-use super::files::{Files, Had, REMOVED};
+use super::files::{self, Files, Had, REMOVED};
 use super::image::Image;
 use super::numbers;
 use super::preflight::{Descriptor, descriptors_of};
@@ -24,8 +24,6 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 
-/// How long criu's list of open files may be, in bytes.
-const MOST: usize = 64 << 20;
 /// criu's file of what is on its way through sockets.
 const QUEUES: &str = "sk-queues.img";
 
@@ -44,13 +42,13 @@ pub(super) fn memory_device() -> Result<String> {
 pub(super) fn is_memory(mapped: &Mapped<'_>, memory: &str, mounts: &[Mounted]) -> bool {
     let is_called_so =
         mapped.path.ends_with(REMOVED) && NAMELESS.iter().any(|name| mapped.path.starts_with(name));
-    let is_mounted = || {
-        mounts.iter().any(|mount| {
-            let text = std::str::from_utf8(&mount.device).ok().and_then(|text| text.split_once(':'));
-            let numbers = text.and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
-            numbers.is_some_and(|(major, minor)| device_number(fs::makedev(major, minor)) == mapped.device)
-        })
+    // As mountinfo writes it, in decimal digits.
+    let decimal = || {
+        let (major, minor) = mapped.device.split_once(':')?;
+        let number = |text| u32::from_str_radix(text, 16).ok();
+        Some(format!("{}:{}", number(major)?, number(minor)?).into_bytes())
     };
+    let is_mounted = || decimal().is_none_or(|device| mounts.iter().any(|mount| mount.device == device));
     is_called_so && (mapped.device == memory || mapped.device.starts_with("00:") && !is_mounted())
 }
 
@@ -89,7 +87,7 @@ pub(super) fn check_names(image: &Image) -> Result<()> {
 /// The first path of the files in `image` that leads through a link, in this process's root. One with `..` in it can do so later, when
 /// what it begins with is there.
 fn leads_through_link(image: &Image) -> Result<Option<PathBuf>> {
-    let Some(text) = image.file(numbers::FILES, MOST)? else { return Ok(None) };
+    let Some(text) = image.file(numbers::FILES)? else { return Ok(None) };
     let paths = paths(&text).ok_or_else(|| unknown_form(image, numbers::FILES))?;
     Ok(paths.all.into_iter().find(|path| {
         if path.components().any(|part| part == Component::ParentDir) {
@@ -109,7 +107,7 @@ fn open(path: &Path) -> Result<rustix::fd::OwnedFd, Errno> {
 
 /// Sockets with names, and what somebody watches, by the path in the container.
 pub(super) fn without_links(image: &Image) -> Result<Vec<PathBuf>> {
-    let Some(text) = image.file(numbers::FILES, MOST)? else { return Ok(Vec::new()) };
+    let Some(text) = image.file(numbers::FILES)? else { return Ok(Vec::new()) };
     Ok(paths(&text).ok_or_else(|| unknown_form(image, numbers::FILES))?.without_links)
 }
 
@@ -194,7 +192,7 @@ pub(super) fn sockets(text: &[u8], entry: Range<usize>) -> Option<Vec<Socket>> {
 /// # Errors
 /// A descriptor is, which nobody could look at when it is restored.
 pub(super) fn check_queues(image: &Image) -> Result<()> {
-    let Some(text) = image.file(QUEUES, MOST)? else { return Ok(()) };
+    let Some(text) = image.file(QUEUES)? else { return Ok(()) };
     match passes_descriptors(&text).ok_or_else(|| unknown_form(image, QUEUES))? {
         false => Ok(()),
         true => Err(err!("a descriptor is on its way through a socket").hint("have it received before")),
@@ -325,11 +323,14 @@ impl<'a> Reach<'a> {
                 Some(stat) => *stat,
                 None => match open_mapped(&self.root, &mapped)? {
                     Some(opened) if fd::file_system(&opened)? == PROC_MAGIC => continue,
-                    Some(opened) => fd::stat(&opened)?,
+                    Some(opened) => {
+                        let stat = fd::stat(&opened)?;
+                        self.mapped.insert(mapped.file.to_owned(), stat);
+                        stat
+                    }
                     None => bail!("it has {path} in its memory, which is no file of the container"),
                 },
             };
-            self.mapped.insert(mapped.file.to_owned(), stat);
             // Memory without a file, by the device.
             if is_zero_device(&stat) {
                 continue;
@@ -346,13 +347,9 @@ fn is_zero_device(stat: &fs::Stat) -> bool {
 }
 
 /// The file that `mapped` is of, in the container with the root `root`; none where another one is at its path by now.
-pub(super) fn open_mapped(root: impl AsFd, mapped: &Mapped<'_>) -> Result<Option<OwnedFd>> {
-    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::IN_ROOT;
-    match fs::openat2(root, mapped.path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
-        Ok(opened) => Ok(is_file(&opened, mapped.device, mapped.inode).then_some(opened)),
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
-        Err(e) => Err(e).context(|| format!("look at {}", mapped.path)),
-    }
+pub(super) fn open_mapped(root: &OwnedFd, mapped: &Mapped<'_>) -> Result<Option<OwnedFd>> {
+    let opened = files::open_in(root.as_fd(), Path::new(mapped.path))?;
+    Ok(opened.filter(|opened| is_file(opened, mapped.device, mapped.inode)))
 }
 
 /// True where `opened` has that device and inode, as procfs writes them (proc_pid_maps(5)).

@@ -235,7 +235,7 @@ impl Checkpoint for Restore {
         source.manifest.open.check()?;
         reach::check_queues(&source.image)?;
         let own = memory_fs::own(config);
-        if let Some(places) = Places::of(Path::new("/proc/self"), &own, &source.manifest.users)? {
+        if let Some(places) = Places::of(Path::new("/proc/self"), &own, &source.manifest.open.users)? {
             places.check_image(&source.image)?;
         }
         criu_log::make(log_in, "restore.log")?;
@@ -268,9 +268,9 @@ impl Checkpoint for Restore {
     }
 
     fn interrupts(&self) -> &'static [i32] {
-        const OF_ALL: [i32; 4] = [libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGTERM];
-        const OF_JOBS: [i32; 5] = [OF_ALL[0], OF_ALL[1], OF_ALL[2], libc::SIGTERM, libc::SIGUSR1];
-        if self.keep.is_some() { &OF_JOBS } else { &OF_ALL }
+        // Only a batch job is asked for a checkpoint.
+        const ALL: &[i32] = &[libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1];
+        if self.keep.is_some() { ALL } else { &ALL[..4] }
     }
 
     fn interrupted(&self, number: i32) -> Option<u8> {
