@@ -230,21 +230,21 @@ fn a_job_that_is_being_restored_is_run_again(ctx: &Ctx) {
     fs::set_permissions(ctx.path("bin/scontrol"), fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:/usr/bin:/bin", ctx.path("bin").display());
     ctx.mkdir("kept");
-    for (signal, is_asked) in [(libc::SIGTERM, false), (libc::SIGUSR1, true)] {
-        let last = image(ctx, "kept/last", |_| {});
+    let last = ctx.path("kept/last");
+    let ended_by = |signal: i32, run: &dyn Fn(Cmd) -> Cmd| {
+        image(ctx, "kept/last", |_| {});
         ctx.file("kept/last/wait", "");
         let bundle = ctx.bundle().ops(&["ready"]);
         bundle.write();
-        let run = rt(ctx, &["run", "--checkpoint"])
-            .arg(ctx.path("kept"))
-            .arg("--name")
-            .arg(ctx.id())
-            .arg(&bundle.dir);
-        let run = run.env("RT_CRIU", some_criu(ctx)).env("SLURM_JOB_ID", "7").env("PATH", &path);
-        let job = run.spawn();
+        let checkpointed = rt(ctx, &["run", "--checkpoint"]).arg(ctx.path("kept"));
+        let job = run(checkpointed).arg(&bundle.dir).env("RT_CRIU", some_criu(ctx)).spawn();
         crate::fixture::eventually("criu waits", || last.join("waits").exists().then_some(()));
         crate::sys::kill(job.pid(), signal).unwrap();
-        let out = job.wait();
+        job.wait()
+    };
+    for (signal, is_asked) in [(libc::SIGTERM, false), (libc::SIGUSR1, true)] {
+        let of_job = |run: Cmd| run.arg("--name").arg(ctx.id()).env("SLURM_JOB_ID", "7").env("PATH", &path);
+        let out = ended_by(signal, &of_job);
         assert_eq!((out.code, out.stderr.contains("is there for the next call")), (75, true), "{out:?}");
         assert_eq!(fs::read_to_string(&asked).ok().is_some_and(|text| text == "requeue 7\n"), is_asked);
         assert!(last.join("rt.json").exists());
@@ -252,18 +252,7 @@ fn a_job_that_is_being_restored_is_run_again(ctx: &Ctx) {
         fs::remove_dir_all(&last).unwrap();
     }
     // Others end it as they end `rt restore`.
-    let last = image(ctx, "kept/last", |_| {});
-    ctx.file("kept/last/wait", "");
-    let bundle = ctx.bundle().ops(&["ready"]);
-    bundle.write();
-    let run = rt(ctx, &["run", "--checkpoint"])
-        .arg(ctx.path("kept"))
-        .arg(&bundle.dir)
-        .env("RT_CRIU", some_criu(ctx));
-    let job = run.spawn();
-    crate::fixture::eventually("criu waits", || last.join("waits").exists().then_some(()));
-    crate::sys::kill(job.pid(), libc::SIGINT).unwrap();
-    let out = job.wait();
+    let out = ended_by(libc::SIGINT, &|run| run);
     assert_eq!((out.code, out.stderr.contains("a signal has ended it")), (1, true), "{out:?}");
 }
 

@@ -150,6 +150,18 @@ fn links_pipes_and_sockets_have_owners(ctx: &Ctx) {
     is_clean(ctx);
 }
 
+/// An archive in the context with `what` of its directory `data`, which belongs to 44 and 45.
+fn packed(ctx: &Ctx, what: &str) {
+    let packed = Command::new("tar")
+        .args(["--owner=44", "--group=45", "-cf"])
+        .arg(ctx.path("context/archive.tar"))
+        .arg("-C")
+        .arg(ctx.path("context/data"))
+        .arg(what)
+        .status();
+    assert!(packed.unwrap().success());
+}
+
 /// By COPY and ADD, and in what is made of an image and on it.
 fn links_and_pipes_keep_owners(ctx: &Ctx) {
     context(ctx);
@@ -157,14 +169,7 @@ fn links_and_pipes_keep_owners(ctx: &Ctx) {
     std::os::unix::fs::symlink("file", ctx.path("context/data/link")).unwrap();
     sys::mkfifo(&ctx.path("context/data/pipe")).unwrap();
     fs::set_permissions(ctx.path("context/data/pipe"), fs::Permissions::from_mode(0o644)).unwrap();
-    let packed = Command::new("tar")
-        .args(["--owner=44", "--group=45", "-cf"])
-        .arg(ctx.path("context/archive.tar"))
-        .arg("-C")
-        .arg(ctx.path("context/data"))
-        .arg(".")
-        .status();
-    assert!(packed.unwrap().success());
+    packed(ctx, ".");
     let base = BASE.replacen("scratch", "scratch AS first", 1);
     let file = format!(
         "{base}COPY --chown=5:6 data /new\nCOPY data /plain\nADD archive.tar /unpacked\nADD --chown=9:9 archive.tar /unpacked-9\n\
@@ -234,15 +239,7 @@ fn copies_belong_to_whom_chown_names(ctx: &Ctx) {
     context(ctx);
     put(ctx, "data/file", "x");
     put(ctx, "data/sub/file", "y");
-    let archive = ctx.path("context/archive.tar");
-    let packed = Command::new("tar")
-        .args(["--owner=44", "--group=45", "-cf"])
-        .arg(&archive)
-        .arg("-C")
-        .arg(ctx.path("context/data"))
-        .arg("file")
-        .status();
-    assert!(packed.unwrap().success());
+    packed(ctx, "file");
     let base = BASE.replacen("scratch", "scratch AS first", 1);
     let file = format!(
         "{base}{ACCOUNTS}COPY --chown=app data /new/by-name\nCOPY --chown=5 data/file /number\nCOPY --chown=app:other data/file /group\n\
