@@ -64,9 +64,15 @@ fn shown(words: &[&str]) -> String {
     }
 }
 
-/// The value of `name` in a line of `scontrol -o show`.
+/// The value of `name` in a line of `scontrol -o show`. A job's name is its user's, who can have written any words in it: what has it
+/// on both sides is looked at.
 fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
-    line.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+    let (before, behind) = match (line.find(" JobName="), line.rfind(" UserId=")) {
+        (Some(from), Some(to)) if from < to => (&line[..from], &line[to..]),
+        _ => (line, ""),
+    };
+    let mut words = before.split_whitespace().chain(behind.split_whitespace());
+    words.find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
 }
 
 /// The line of `text` that is of `job` alone. The task of an array that was started last has the array's number, and for that Slurm
