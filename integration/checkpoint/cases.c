@@ -620,6 +620,134 @@ static void memory_of_child(void)
 	MUST(waitpid(child, &status, 0) == child && status == 0);
 }
 
+// Rights are given up, and what was open stays open.
+static void become_five(void) { MUST(setgid(5) == 0 && setuid(5) == 0); }
+
+// A daemon's log, which root has opened, beside other files in the container's memory.
+static void dropped_log(void)
+{
+	for (int n = 0; n < 9; n++) {
+		char name[20];
+		snprintf(name, sizeof name, "/tmp/old%d", n);
+		MUST(close(open(name, O_RDWR | O_CREAT, 0600)) == 0 && (n % 2 || unlink(name) == 0));
+	}
+	int fd = open("/tmp/log", O_RDWR | O_CREAT, 0600);
+	become_five();
+	stay();
+	MUST(fd >= 0 && write(fd, "line", 4) == 4 && open("/tmp/log", O_RDONLY) < 0);
+}
+
+// A tmpfs that is another user's by now.
+static void dropped_place(void)
+{
+	struct stat s;
+	MUST(chown("/tmp", 5, 5) == 0 && chmod("/tmp", 0700) == 0);
+	become_five();
+	MUST(chdir("/tmp") == 0);
+	stay();
+	MUST(stat("/tmp", &s) == 0 && s.st_uid == 5 && (s.st_mode & 07777) == 0700 && open("new", O_RDWR | O_CREAT, 0600) >= 0);
+}
+
+static int log_of_root(mode_t mode)
+{
+	int fd = open("/out/log", O_RDWR | O_CREAT, mode);
+	MUST(fd >= 0 && write(fd, "own", 4) == 4);
+	become_five();
+	return fd;
+}
+
+static void dropped_file(void)
+{
+	log_of_root(0600);
+	stay();
+	exit(42);
+}
+
+static void dropped_map(void)
+{
+	int fd = log_of_root(0644);
+	MUST(mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0) != MAP_FAILED && close(fd) == 0);
+	stay();
+	exit(42);
+}
+
+static void own_memory(void)
+{
+	char byte;
+	int fd = open("/proc/self/mem", O_RDWR);
+	MUST(fd >= 0);
+	stay();
+	MUST(pread(fd, &byte, 1, (long)&byte) == 1);
+}
+
+// A directory in another one.
+static void below(void)
+{
+	int fd = open("/out/d/pub/sub", O_RDONLY | O_DIRECTORY);
+	MUST(fd >= 0);
+	stay();
+	if (faccessat(fd, "secret", F_OK, 0) == 0)
+		exit(42);
+}
+
+// The name of its server is another's by now.
+static void datagrams_renamed(void)
+{
+	struct sockaddr_un name = { AF_UNIX, "/out/log" };
+	int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
+	MUST(connect(fd, (void *)&name, sizeof name) == 0 && rename("/out/log", "/out/old") == 0 && rename("/out/other", "/out/log") == 0);
+	stay();
+}
+
+// The caller's log by a path, and by the descriptor.
+static void own_log(void)
+{
+	MUST(open(getenv("LOG"), O_RDWR) >= 0);
+	stay();
+}
+
+// As tail -f does.
+static void follow(void)
+{
+	char line[400];
+	int fd = open("/out/log", O_RDWR | O_CREAT | O_APPEND, 0600), watches = inotify_init1(IN_NONBLOCK);
+	MUST(fd >= 0 && watches >= 0 && inotify_add_watch(watches, "/out/log", IN_MODIFY) >= 0);
+	stay();
+	MUST(write(fd, "line", 4) == 4 && read(watches, line, sizeof line) > 0);
+}
+
+static void output_twice(void)
+{
+	MUST(open("/proc/self/fd/1", O_RDWR) >= 0);
+	stay();
+}
+
+static void removed_run(void)
+{
+	char path[10];
+	MUST(mkdir("/out/run", 0755) == 0 && chdir("/out/run") == 0 && rmdir("/out/run") == 0);
+	stay();
+	MUST(getcwd(path, sizeof path) == NULL);
+}
+
+static void removed_both(void)
+{
+	int fd;
+	MUST(mkdir("/out/run", 0755) == 0 && chdir("/out/run") == 0 && (fd = open("log", O_RDWR | O_CREAT, 0600)) >= 0);
+	MUST(unlink("log") == 0 && rmdir("/out/run") == 0);
+	stay();
+	MUST(write(fd, "line", 4) == 4);
+}
+
+static void removed_long(void)
+{
+	char name[256];
+	memset(name, 'n', 250);
+	strcpy(name + 250, "");
+	MUST(chdir("/out") == 0 && open(name, O_RDWR | O_CREAT, 0600) >= 0 && unlink(name) == 0);
+	stay();
+}
+
 // A thread that has chosen its processor.
 static void *on_one_processor(void *result)
 {
@@ -733,7 +861,10 @@ static const struct {
 	{ "directory-of-socket", directory_of_socket }, { "continued", continued }, { "named-sockets", named_sockets },
 	{ "removed-directory", removed_directory }, { "removed-large", removed_large },
 	{ "namesake", namesake }, { "renewed", renewed }, { "called-memory", called_memory }, { "datagrams", datagrams }, { "fifo", fifo },
-	{ "memory-of-child", memory_of_child },
+	{ "memory-of-child", memory_of_child }, { "dropped-log", dropped_log }, { "dropped-place", dropped_place },
+	{ "dropped-file", dropped_file }, { "dropped-map", dropped_map }, { "own-memory", own_memory }, { "below", below },
+	{ "datagrams-renamed", datagrams_renamed }, { "own-log", own_log }, { "follow", follow }, { "output-twice", output_twice },
+	{ "removed-run", removed_run }, { "removed-both", removed_both }, { "removed-long", removed_long },
 };
 
 int main(int count, char **words)

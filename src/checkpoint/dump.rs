@@ -9,10 +9,10 @@ use super::criu::{Criu, Opened};
 use super::gpu::{self, Cuda, Parted};
 use super::image::{self, Draft, Image};
 use super::manifest::Manifest;
-use super::places::Places;
+use super::places::{self, Places};
 use super::preflight::{self, Found, Network};
 use super::processes::{self, Tree};
-use super::{contents, criu_log, filters, memory_fs, numbers, reach, restore};
+use super::{contents, criu_log, filters, groups, memory_fs, numbers, reach, restore};
 use crate::container;
 use crate::store::{Record, Store};
 use rt_spec::state::Status;
@@ -286,7 +286,6 @@ fn seal(
     let mut manifest = Manifest {
         streams: found.streams.to_vec(),
         kinds: found.kinds,
-        modes: found.modes,
         open: found.files,
         memory,
         own_network: subject.network() == Network::Own,
@@ -304,6 +303,7 @@ fn seal(
         numbers::ask_for_pid_namespace(&draft.image)?;
     }
     numbers::forget_death_signal(&draft.image, manifest.program)?;
+    groups::give(&draft.image, &manifest.ids[1])?;
     if options.for_clones {
         numbers::append_to_others(&draft.image, &manifest.outputs())?;
     }
@@ -346,6 +346,7 @@ fn run_criu(
             false => execute(&opened, &args, &[image_dir, work_dir])?,
         }
         reach::check_names(image)?;
+        places::check_removed(image)?;
         places.as_ref().map_or(Ok(()), |places| places.check_image(image))?;
         memory_fs::save(memory, image)
     });
@@ -418,12 +419,12 @@ fn arguments(
     if options.link_remap {
         words.push("--link-remap".to_owned());
     }
-    if found.sends_outside {
+    if !found.sends_outside.is_empty() {
         words.push("--ext-unix-sk".to_owned());
     }
     if found.watches {
         words.push("--force-irmap".to_owned());
-        let places = memory.iter().map(|place| place.display().to_string());
+        let places = found.watched.iter().chain(memory).map(|place| place.display().to_string());
         words.extend(places.flat_map(|place| ["--irmap-scan-path".to_owned(), place]));
     }
     words.extend(found.external.iter().flat_map(|name| ["--external".to_owned(), name.clone()]));

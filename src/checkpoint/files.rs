@@ -4,10 +4,14 @@
 //! has put in the place of a file, which the program itself may not open, or wait for ever for the other end of a pipe. So what is
 //! there has to be of the same kind, and of the same owner.
 
+use super::aside;
+use super::places::is_own;
 use super::processes::{Mapped, Process};
 use rt_sys::error::{Context, Result};
+use rt_sys::mount::Mounted;
+use rt_sys::process::act_as;
 use rt_sys::rootfs::PROC_MAGIC;
-use rt_sys::{bail, err, fd};
+use rt_sys::{bail, disk, err, fd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
@@ -20,48 +24,87 @@ use std::path::{Path, PathBuf};
 /// What procfs writes behind the path of a removed file.
 pub(super) const REMOVED: &str = " (deleted)";
 
-/// What is known of a file: its owner and group as the container's user namespace shows them, and its kind and permissions (st_mode,
-/// inode(7)), and its inode. criu compares the permissions of regular files alone, and of all or of none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct Note(u32, u32, u32, u64);
-
-/// In the mode of a [`Note`]: the permissions do not count.
-const KIND_ALONE: u32 = 1 << 31;
+/// What is known of a file: its owner and group as the container's user namespace shows them, its kind and permissions (st_mode,
+/// inode(7)), and what tells it from all others of its file system.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Note {
+    #[serde(rename = "u")]
+    uid: u32,
+    #[serde(rename = "g")]
+    gid: u32,
+    #[serde(rename = "m")]
+    mode: u32,
+    #[serde(rename = "i")]
+    inode: u64,
+    /// When it was made: an inode can be given to another file once this one is gone. Nothing where the file system does not tell.
+    #[serde(rename = "b")]
+    born: Option<(i64, u32)>,
+    /// It is on a file system in memory that is the container's alone, and copied into a new one by `rt`.
+    #[serde(rename = "o")]
+    own: bool,
+}
 
 impl Note {
-    /// `users` are those of the program, to whom their own directories and fifos are open whatever the permissions.
-    fn of(stat: &Stat, users: &BTreeSet<u32>) -> Note {
-        let is_own = users.contains(&stat.st_uid);
-        let mode = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => stat.st_mode,
-            _ if is_own => stat.st_mode & libc::S_IFMT | KIND_ALONE,
-            _ => stat.st_mode,
-        };
-        Note(0, 0, mode, stat.st_ino).like(stat)
+    fn of(found: &At) -> Note {
+        let stat = &found.stat;
+        let (inode, born, own) = (stat.st_ino, found.born, found.own);
+        Note { uid: stat.st_uid, gid: stat.st_gid, mode: stat.st_mode, inode, born, own }
     }
 
-    /// The same of what is there now.
-    fn like(self, stat: &Stat) -> Note {
-        let kind = stat.st_mode & libc::S_IFMT;
-        match FileType::from_raw_mode(stat.st_mode) {
+    /// True where `now` is the very file. Who had it open has it open, whatever owner and permissions it has got since.
+    fn is_same(&self, now: &At) -> bool {
+        now.born.is_some() && (self.inode, self.born) == (now.stat.st_ino, now.born)
+    }
+
+    /// Compares what was noted of `path` with what is there now. `users` are those of the program, to whom their own directories and
+    /// fifos are open whatever the permissions; `None` where the container has one user id, by which criu opens nothing that this user
+    /// cannot, so that only the kind counts.
+    fn compare(&self, now: &At, users: Option<&BTreeSet<u32>>, path: &Path) -> Result<()> {
+        let is = &now.stat;
+        let is_file = FileType::from_raw_mode(is.st_mode) == FileType::RegularFile;
+        let what = match users {
+            _ if (self.mode ^ is.st_mode) & libc::S_IFMT != 0 => "something of another kind",
             // A terminal gets other owners.
-            FileType::CharacterDevice => Note(0, 0, kind | KIND_ALONE, 0),
-            _ if self.2 & KIND_ALONE != 0 => Note(stat.st_uid, stat.st_gid, kind | KIND_ALONE, stat.st_ino),
-            _ => Note(stat.st_uid, stat.st_gid, stat.st_mode, stat.st_ino),
-        }
-    }
-
-    /// Compares what was noted of `path` with what is there now.
-    fn compare(self, now: &Stat, path: &Path) -> Result<()> {
-        let now = self.like(now);
-        let what = match () {
-            () if (self.2 ^ now.2) & libc::S_IFMT != 0 => "something of another kind",
-            () if (self.0, self.1) != (now.0, now.1) => "a file of another owner",
-            () if self.2 != now.2 => "a file with other permissions",
-            () => return Ok(()),
+            None => return Ok(()),
+            Some(_) if is_device(is) || self.is_same(now) => return Ok(()),
+            Some(_) if (self.uid, self.gid) != (is.st_uid, is.st_gid) => "a file of another owner",
+            Some(users) if self.mode != is.st_mode && (is_file || !users.contains(&is.st_uid)) => {
+                "a file with other permissions"
+            }
+            Some(_) => return Ok(()),
         };
         Err(err!("{}: {what} has taken the place of what the program had there", path.display())
             .hint("the program itself could not open it, or would wait for it"))
+    }
+}
+
+/// What is found somewhere.
+pub(super) struct At {
+    stat: Stat,
+    born: Option<(i64, u32)>,
+    /// As in a [`Note`].
+    own: bool,
+}
+
+/// Where file systems in memory are that are the container's alone.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Memory<'a> {
+    /// The container's mounts.
+    pub mounts: &'a [Mounted],
+    /// What [`super::memory_fs::own`] says.
+    pub own: &'a [PathBuf],
+}
+
+impl Memory<'_> {
+    /// Looks at `opened`, which can be open for its path only.
+    pub(super) fn look(&self, opened: &OwnedFd) -> Result<At> {
+        let own = is_own(opened, self.mounts, self.own);
+        Ok(At { stat: fd::stat(opened)?, born: disk::born(opened.as_fd()), own })
+    }
+
+    /// What is at `path` in the directory `root`, to which no link leads.
+    fn look_in(&self, root: BorrowedFd<'_>, path: &Path) -> Result<Option<At>> {
+        open_in(root, path)?.map(|found| self.look(&found)).transpose()
     }
 }
 
@@ -69,6 +112,30 @@ impl Note {
 /// access control lists allow is not asked.
 pub(super) fn may_open(stat: &Stat, users: &[u32], access: u32) -> bool {
     users.contains(&stat.st_uid) || stat.st_mode & access == access
+}
+
+/// True where `process` itself comes to `path` in the directory `root`, and may use what is there by the bits of `access`; with `file`
+/// only where it is that one. The kernel is asked in a process that has its ids and capabilities.
+pub(super) fn opens(
+    root: BorrowedFd<'_>,
+    path: &Path,
+    process: &Process,
+    access: u32,
+    file: Option<&Stat>,
+) -> Result<bool> {
+    let rights = process.rights()?;
+    let said = aside::ask(|| {
+        act_as(rights.uid, rights.gid, &rights.groups, rights.caps)?;
+        let found = match open_in(root, path) {
+            Err(e) if e.is(libc::EACCES) => None,
+            found => found?,
+        };
+        let Some(found) = found else { return Ok(Vec::new()) };
+        let stat = fd::stat(&found)?;
+        let is_it = file.is_none_or(|file| is_one(file, &stat));
+        Ok(if is_it && disk::may(found.as_fd(), access)? { vec![1] } else { Vec::new() })
+    })?;
+    Ok(!said.is_empty())
 }
 
 /// What a process has of a file.
@@ -80,6 +147,14 @@ pub(super) struct Had<'a> {
     pub users: &'a [u32],
     /// How it is open, as [`may_open`] takes it.
     pub access: u32,
+}
+
+/// A container in which notes are taken, or compared.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place<'a> {
+    /// The container's root.
+    pub root: BorrowedFd<'a>,
+    pub memory: Memory<'a>,
 }
 
 /// Notes of files.
@@ -100,26 +175,20 @@ pub(super) struct Files {
 
 impl Files {
     /// Notes what `name`, a link in the directory of `process` in procfs, leads to; `path` is what the link says.
-    pub(super) fn note(&mut self, process: &Process, name: &str, path: &Path) -> Result<()> {
+    pub(super) fn note(&mut self, place: Place<'_>, process: &Process, name: &str, path: &Path) -> Result<()> {
         if !is_noted(path) {
             return Ok(());
         }
-        let link = process.dir().join(name);
-        let stat = match fs::stat(&link) {
-            // It is gone by now.
-            Err(Errno::NOENT | Errno::SRCH) => return Ok(()),
-            stat => stat.context(|| format!("look at {}", path.display()))?,
-        };
-        if is_kernels(&link)? {
+        let Some(opened) = open_link(&process.dir().join(name), path)? else { return Ok(()) };
+        if fd::file_system(&opened)? == PROC_MAGIC {
             return Ok(());
         }
-        self.had.insert(key(process, name), Note::of(&stat, &self.users));
+        let found = place.memory.look(&opened)?;
+        self.had.insert(key(process, name), Note::of(&found));
         // A terminal is made by criu.
-        let there = fs::stat(process.dir().join("root").join(path.strip_prefix("/").unwrap_or(path)));
-        if !is_device(&stat)
-            && there.is_ok_and(|there| (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino))
-        {
-            self.note_path(path, &stat);
+        let there = open_in(place.root, path)?.map(|there| fd::stat(&there)).transpose()?;
+        if !is_device(&found.stat) && there.is_some_and(|there| is_one(&there, &found.stat)) {
+            self.note_path(path, &found);
         }
         Ok(())
     }
@@ -127,57 +196,66 @@ impl Files {
     /// Notes the file `opened`, which `process` has mapped.
     pub(super) fn note_mapped(
         &mut self,
+        place: Place<'_>,
         process: &Process,
         mapped: &Mapped<'_>,
         opened: &OwnedFd,
     ) -> Result<()> {
         if fd::file_system(opened)? != PROC_MAGIC {
-            let stat = fd::stat(opened)?;
+            let found = place.memory.look(opened)?;
             let (of_process, addresses) = (self.mapped.entry(process.inside).or_default(), &mapped.addresses);
-            of_process.insert(addresses.start, (addresses.end, Note::of(&stat, &self.users)));
-            self.note_path(Path::new(mapped.path), &stat);
+            of_process.insert(addresses.start, (addresses.end, Note::of(&found)));
+            self.note_path(Path::new(mapped.path), &found);
         }
         Ok(())
     }
 
-    fn note_path(&mut self, path: &Path, stat: &Stat) {
-        let note = Note::of(stat, &self.users);
-        self.paths.entry(name_of(path)).or_insert(note);
+    fn note_path(&mut self, path: &Path, found: &At) {
+        self.paths.entry(name_of(path)).or_insert_with(|| Note::of(found));
     }
 
     /// Notes the working directory and the program of `process`.
-    pub(super) fn note_links(&mut self, process: &Process) -> Result<()> {
+    pub(super) fn note_links(&mut self, place: Place<'_>, process: &Process) -> Result<()> {
         for name in ["cwd", "exe"] {
             let link = process.dir().join(name);
             let path = std::fs::read_link(&link).context(|| format!("read {}", link.display()))?;
-            self.note(process, name, &path)?;
+            self.note(place, process, name, &path)?;
         }
         Ok(())
     }
 
-    /// Notes what is at `paths` in the directory `root`: sockets, and what somebody watches.
-    pub(super) fn note_watched(&mut self, root: BorrowedFd<'_>, paths: &[PathBuf]) -> Result<()> {
+    /// Notes what is at `paths`: sockets, and what somebody watches.
+    pub(super) fn note_watched(&mut self, place: Place<'_>, paths: &[PathBuf]) -> Result<()> {
         let mut watched = BTreeMap::new();
         for path in paths {
-            if let Some(stat) = stat_in(root, path)? {
-                watched.insert(name_of(path), Note::of(&stat, &self.users));
+            if let Some(found) = place.memory.look_in(place.root, path)? {
+                watched.insert(name_of(path), Note::of(&found));
             }
         }
         self.watched = Some(watched);
         Ok(())
     }
 
-    /// Compares them with what is there, for a process whose root is the container's. What is missing criu misses, too.
+    /// True where criu can do more than the program's user.
+    pub(super) fn has_several_ids(&self) -> bool {
+        self.watched.is_some()
+    }
+
+    /// The program's users, where the container has several ids.
+    fn users(&self) -> Option<&BTreeSet<u32>> {
+        self.has_several_ids().then_some(&self.users)
+    }
+
+    /// Compares them with what is there. What is missing criu misses, too.
     ///
     /// # Errors
     /// Something of another kind or owner is in the place of a file.
-    pub(super) fn check(&self) -> Result<()> {
-        let root = fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).context(|| "open /")?;
+    pub(super) fn check(&self, place: Place<'_>) -> Result<()> {
         for (name, note) in self.paths.iter().chain(self.watched.iter().flatten()) {
             let path = &path_of(name);
             // A link is found by whoever looks at paths.
-            if let Some(stat) = stat_in(root.as_fd(), path)? {
-                note.compare(&stat, path)?;
+            if let Some(now) = place.memory.look_in(place.root, path)? {
+                note.compare(&now, self.users(), path)?;
             }
         }
         Ok(())
@@ -198,66 +276,79 @@ impl Files {
     ///
     /// # Errors
     /// It is another file than the program had, as far as its note says that.
-    pub(super) fn compare(&self, had: &Had<'_>, name: &str, path: &Path) -> Result<()> {
+    pub(super) fn compare(&self, place: Place<'_>, had: &Had<'_>, name: &str, path: &Path) -> Result<()> {
         if !is_noted(path) {
             return Ok(());
         }
-        let link = had.process.dir().join(name);
-        let stat = fs::stat(&link).context(|| format!("look at {}", path.display()))?;
+        let Some(opened) = open_link(&had.process.dir().join(name), path)? else { return Ok(()) };
+        let now = place.memory.look(&opened)?;
         // It takes the place of the caller's streams.
-        if fd::is_null_device(&stat) || is_kernels(&link)? {
+        if fd::is_null_device(&now.stat) || fd::file_system(&opened)? == PROC_MAGIC {
             return Ok(());
         }
         match self.had.get(&key(had.process, name)) {
-            Some(note) => self.compare_note(*note, &stat, had, path),
+            Some(note) => self.compare_note(place, note, &now, had, path),
             None => bail!("it has {}, which the program had not", path.display()),
         }
     }
 
-    /// Compares the file with `stat`, which a restored process has mapped.
+    /// Compares the file `now`, which a restored process has mapped.
     ///
     /// # Errors
     /// It is another file than the program had, as far as its note says that.
-    pub(super) fn compare_mapped(&self, had: &Had<'_>, mapped: &Mapped<'_>, stat: &Stat) -> Result<()> {
+    pub(super) fn compare_mapped(
+        &self,
+        place: Place<'_>,
+        had: &Had<'_>,
+        mapped: &Mapped<'_>,
+        now: &At,
+    ) -> Result<()> {
         let (path, start) = (Path::new(mapped.path), mapped.addresses.start);
         let of_process = self.mapped.get(&had.process.inside);
         let below = of_process.and_then(|of_process| of_process.range(..=start).next_back());
         match below {
-            Some((_, (end, note))) if start < *end => self.compare_note(*note, stat, had, path),
+            Some((_, (end, note))) if start < *end => {
+                self.compare_note(place, note, now, had, path)
+            }
             _ => bail!("it has {} in its memory, which the program had not", path.display()),
         }
     }
 
-    /// Of several ids another file of the same owner and permissions counts only where the process itself may open it: a program can
-    /// have opened one before it gave up its rights.
-    fn compare_note(&self, note: Note, stat: &Stat, had: &Had<'_>, path: &Path) -> Result<()> {
-        note.compare(stat, path)?;
-        let has_one_id = self.watched.is_none();
-        if has_one_id || is_device(stat) || note.3 == stat.st_ino || may_open(stat, had.users, had.access) {
+    /// Of several ids another file of the same owner and permissions counts only where the process itself comes to it and may open it:
+    /// a program can have opened one before it gave up its rights, and criu goes through everybody's directories. Removed files criu has
+    /// made, and those on the container's own file systems in memory `rt`.
+    fn compare_note(&self, place: Place<'_>, note: &Note, now: &At, had: &Had<'_>, path: &Path) -> Result<()> {
+        note.compare(now, self.users(), path)?;
+        if self.users().is_none() || is_device(&now.stat) || note.is_same(now) || (note.own && now.own) {
             return Ok(());
         }
-        Err(err!("{}: another file has taken the place of what the program had there", path.display())
-            .hint("the program itself could not open it"))
+        let is_open = match now.stat.st_nlink {
+            0 => may_open(&now.stat, had.users, had.access),
+            _ => opens(place.root, path, had.process, had.access, Some(&now.stat))?,
+        };
+        match is_open {
+            true => Ok(()),
+            false => {
+                Err(err!("{}: another file has taken the place of what the program had there", path.display())
+                    .hint("the program itself could not open it"))
+            }
+        }
     }
 
-    /// Looks at what an inotify(7) descriptor watches, by the lines `info` of fdinfo (proc_pid_fdinfo(5)), in the container whose root
-    /// is `root`. criu opens it by a path, with all capabilities.
+    /// Looks at what an inotify(7) descriptor watches, by the lines `info` of fdinfo (proc_pid_fdinfo(5)). criu opens it by a path, with
+    /// all capabilities.
     ///
     /// # Errors
     /// It is nothing of which there is a note.
-    pub(super) fn compare_watches(&self, root: BorrowedFd<'_>, info: &str) -> Result<()> {
+    pub(super) fn compare_watches(&self, place: Place<'_>, info: &str) -> Result<()> {
         let Some(watched) = &self.watched else { return Ok(()) };
-        for line in info.lines().filter(|line| line.starts_with("inotify ")) {
-            let number = |name| {
-                line.split(' ').find_map(|word| u64::from_str_radix(word.strip_prefix(name)?, 16).ok())
-            };
-            let (inode, device) = (number("ino:"), number("sdev:"));
+        for watch in watches(info) {
             let mut is_noted = false;
             for (name, note) in watched {
-                let stat = stat_in(root, &path_of(name))?;
-                is_noted |= stat.is_some_and(|stat| {
-                    let kernels = u64::from(fs::major(stat.st_dev)) << 20 | u64::from(fs::minor(stat.st_dev));
-                    (Some(stat.st_ino), Some(kernels)) == (inode, device) && *note == note.like(&stat)
+                let path = path_of(name);
+                let found = place.memory.look_in(place.root, &path)?;
+                is_noted |= found.is_some_and(|found| {
+                    Some(Watched::of(&found.stat)) == watch && note.compare(&found, self.users(), &path).is_ok()
                 });
             }
             if !is_noted {
@@ -267,6 +358,37 @@ impl Files {
         }
         Ok(())
     }
+}
+
+/// What is watched, as the kernel shows it: an inode, and the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Watched(u64, u64);
+
+impl Watched {
+    pub(super) fn of(stat: &Stat) -> Watched {
+        Watched(stat.st_ino, u64::from(fs::major(stat.st_dev)) << 20 | u64::from(fs::minor(stat.st_dev)))
+    }
+}
+
+/// What the lines `info` of an inotify(7) descriptor say (proc_pid_fdinfo(5)); `None` for a line that says something else.
+pub(super) fn watches(info: &str) -> impl Iterator<Item = Option<Watched>> {
+    info.lines().filter(|line| line.starts_with("inotify ")).map(|line| {
+        let number =
+            |name| line.split(' ').find_map(|word| u64::from_str_radix(word.strip_prefix(name)?, 16).ok());
+        Some(Watched(number("ino:")?, number("sdev:")?))
+    })
+}
+
+/// Opens, for its path only, what a link in procfs leads to, by which `path` is known; `None` where it is gone by now.
+fn open_link(link: &Path, path: &Path) -> Result<Option<OwnedFd>> {
+    match fs::open(link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+        Err(Errno::NOENT | Errno::SRCH) => Ok(None),
+        opened => opened.map(Some).context(|| format!("look at {}", path.display())),
+    }
+}
+
+fn is_one(one: &Stat, other: &Stat) -> bool {
+    (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
 }
 
 /// True for a path that is noted: not for what is none, nor for the container's root, which nobody replaces, and which a layer can
@@ -283,13 +405,9 @@ fn key(process: &Process, name: &str) -> String {
 pub(super) fn open_in(root: BorrowedFd<'_>, path: &Path) -> Result<Option<OwnedFd>> {
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::IN_ROOT;
     match fs::openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG) => Ok(None),
         found => found.map(Some).context(|| format!("look at {}", path.display())),
     }
-}
-
-fn stat_in(root: BorrowedFd<'_>, path: &Path) -> Result<Option<Stat>> {
-    open_in(root, path)?.map(|found| fd::stat(&found)).transpose()
 }
 
 /// How `path` is noted: each byte as the character with its number, so that names of any bytes are told apart.
@@ -306,39 +424,41 @@ fn is_device(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
 }
 
-/// True for a file of procfs, whose owner changes with the process.
-fn is_kernels(link: &Path) -> Result<bool> {
-    let on = fs::statfs(link).context(|| format!("look at {}", link.display()))?;
-    Ok(on.f_type as u64 == PROC_MAGIC)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn what_is_there_has_the_kind_and_the_owner_of_before() {
-        let stat = |uid, gid, mode| {
+        let at = |uid, gid, mode| {
             let mut stat = fs::stat("/").unwrap();
             (stat.st_uid, stat.st_gid, stat.st_mode) = (uid, gid, mode);
-            stat
+            At { stat, born: None, own: false }
         };
-        let said = |then: Stat, now: Stat| {
-            let note = Note::of(&then, &BTreeSet::from([5]));
-            note.compare(&now, Path::new("/x")).map_or_else(|e| e.to_string(), |()| String::new())
+        let program = BTreeSet::from([5]);
+        let among = |users: Option<&BTreeSet<u32>>, then: At, now: At| {
+            let compared = Note::of(&then).compare(&now, users, Path::new("/x"));
+            compared.map_or_else(|e| e.to_string(), |()| String::new())
         };
-        let file = || stat(1000, 1000, libc::S_IFREG | 0o644);
+        let said = |then, now| among(Some(&program), then, now);
+        let file = || at(1000, 1000, libc::S_IFREG | 0o644);
         assert_eq!(said(file(), file()), "");
-        assert!(said(file(), stat(1000, 1000, libc::S_IFIFO | 0o644)).contains("another kind"));
-        assert!(said(file(), stat(0, 1000, libc::S_IFREG | 0o644)).contains("another owner"));
-        assert!(said(file(), stat(1000, 0, libc::S_IFREG | 0o644)).contains("another owner"));
-        assert!(said(file(), stat(1000, 1000, libc::S_IFREG | 0o640)).contains("other permissions"));
+        assert!(said(file(), at(1000, 1000, libc::S_IFIFO | 0o644)).contains("another kind"));
+        assert!(said(file(), at(0, 1000, libc::S_IFREG | 0o644)).contains("another owner"));
+        assert!(said(file(), at(1000, 0, libc::S_IFREG | 0o644)).contains("another owner"));
+        assert!(said(file(), at(1000, 1000, libc::S_IFREG | 0o640)).contains("other permissions"));
         // Of directories those of others alone; a terminal is anybody's.
-        let dir = |uid, mode| stat(uid, 1000, libc::S_IFDIR | mode);
+        let dir = |uid, mode| at(uid, 1000, libc::S_IFDIR | mode);
         assert!(said(dir(6, 0o755), dir(6, 0o700)).contains("other permissions"));
         assert_eq!(said(dir(5, 0o755), dir(5, 0o700)), "");
         assert!(said(dir(5, 0o755), dir(6, 0o755)).contains("another owner"));
-        assert_eq!(said(stat(1, 2, libc::S_IFCHR | 0o600), stat(3, 4, libc::S_IFCHR | 0o620)), "");
+        assert_eq!(said(at(1, 2, libc::S_IFCHR | 0o600), at(3, 4, libc::S_IFCHR | 0o620)), "");
+        // Of one id the kind counts alone, and of the very file nothing else either.
+        assert_eq!(among(None, file(), at(0, 0, libc::S_IFREG)), "");
+        assert!(among(None, file(), at(1000, 1000, libc::S_IFIFO | 0o644)).contains("another kind"));
+        let born = |mode, second| At { born: Some((second, 0)), ..at(6, 6, libc::S_IFREG | mode) };
+        assert_eq!(said(born(0o644, 7), born(0o600, 7)), "");
+        assert!(said(born(0o644, 7), born(0o600, 8)).contains("other permissions"));
         let noted = ["/a", "/", "/a (deleted)", "pipe:[7]"].map(|path| is_noted(Path::new(path)));
         assert_eq!(noted, [true, false, true, false]);
         let odd = path_of("/\u{ff}");

@@ -36,7 +36,7 @@ pub(super) struct Begun<'a> {
 
 /// A removed file in an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Ghost {
+pub(super) struct Ghost {
     uid: u32,
     mode: u32,
     size: u64,
@@ -59,9 +59,8 @@ pub(super) fn begin<'a>(image: &'a Image, own: &[PathBuf]) -> Result<Option<Begu
     for (id, path) in removed {
         if let Some(place) = Place::of(&path)?
             && !is_own(&place.dir, &mounts, own)
-            && let Some(ghost) = Ghost::read(image, id)?
         {
-            ghosts.push((id, place, ghost));
+            ghosts.push((id, place, Ghost::read(image, id)?));
         }
     }
     if ghosts.is_empty() {
@@ -147,8 +146,8 @@ impl Begun<'_> {
 }
 
 impl Ghost {
-    /// What the image has of the removed file `id`; `None` where that is none that criu makes under a name of its own.
-    fn read(image: &Image, id: u64) -> Result<Option<Ghost>> {
+    /// What the image has of the removed file or directory `id`.
+    pub(super) fn read(image: &Image, id: u64) -> Result<Ghost> {
         let name = format!("ghost-file-{id:x}.img");
         let shown = || format!("read {}/{name}", image.path.display());
         let file = fd::open_entry(&image.dir, name.as_str(), OFlags::RDONLY).context(shown)?;
@@ -156,10 +155,11 @@ impl Ghost {
         let mut text = vec![0; HEAD];
         let read = rustix::io::pread(&file, &mut text[..], 0).context(shown)?;
         text.truncate(read);
-        // What is cut off has a target of a link that is as long, which is no file that is open.
-        let Some(ghost) = Ghost::of(&text, length) else { return Ok(None) };
-        let is_directory = FileType::from_raw_mode(ghost.mode) == FileType::Directory;
-        Ok((!is_directory).then_some(ghost))
+        Ghost::of(&text, length).ok_or_else(|| unknown_form(image, &name))
+    }
+
+    pub(super) fn is_directory(&self) -> bool {
+        FileType::from_raw_mode(self.mode) == FileType::Directory
     }
 
     /// That of the first bytes of a file of `length` bytes: a message (GhostFileEntry of criu's ghost-file.proto), and the content behind
@@ -181,8 +181,19 @@ impl Ghost {
     }
 
     /// Removes what has criu's name for the removed file that was in `place`, where a criu `was_killed` that can have made it.
-    fn make_room(self, place: &Place, id: u64, was_killed: bool) -> Result<()> {
-        let own = with(&place.name, &format!(".cr.{id:x}.ghost"));
+    fn make_room(&self, place: &Place, id: u64, was_killed: bool) -> Result<()> {
+        if self.is_directory() {
+            // criu would take any directory of that name for its own, and remove it in the end.
+            return match look(&place.dir, &place.name)? {
+                None => Ok(()),
+                Some(_) => {
+                    let path = place.at.join(&place.name);
+                    Err(err!("{}: it has the name of a removed directory of the program", path.display())
+                        .hint("give it another name until the program is restored"))
+                }
+            };
+        }
+        let own = name_of_criu(&place.name, id);
         let Some(found) = look(&place.dir, &own)? else { return Ok(()) };
         if !was_killed || !self.can_be(&found) {
             let path = place.at.join(&own);
@@ -201,12 +212,17 @@ impl Ghost {
     }
 
     /// True for what criu makes of it: as its own user, before it has the file's.
-    fn can_be(self, found: &Stat) -> bool {
+    fn can_be(&self, found: &Stat) -> bool {
         let kind = FileType::from_raw_mode(found.st_mode);
         let is_short = kind != FileType::RegularFile || found.st_size.unsigned_abs() <= self.size;
         let users = [self.uid, rustix::process::geteuid().as_raw()];
         kind == FileType::from_raw_mode(self.mode) && is_short && users.contains(&found.st_uid)
     }
+}
+
+/// The name by which criu makes the removed file `id`, which was called `name`.
+pub(super) fn name_of_criu(name: &OsStr, id: u64) -> OsString {
+    with(name, &format!(".cr.{id:x}.ghost"))
 }
 
 fn with(name: &OsStr, end: &str) -> OsString {

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// The file.
 pub(super) const NAME: &str = "rt.json";
 /// The form of the image. Another form is refused.
-const FORM: u32 = 3;
+const FORM: u32 = 4;
 /// How long the file may be, in bytes.
 const MOST: usize = 64 << 20;
 
@@ -56,9 +56,6 @@ pub(super) struct Manifest {
     /// What kinds of files they were.
     #[serde(default)]
     pub kinds: [Kind; 3],
-    /// Their permissions.
-    #[serde(default)]
-    pub modes: [u32; 3],
     /// Whose files it had.
     #[serde(default)]
     pub open: Files,
@@ -95,7 +92,6 @@ impl Manifest {
             highest,
             streams: Vec::new(),
             kinds: [Kind::Other; 3],
-            modes: [0; 3],
             open: Files::default(),
             memory: Vec::new(),
             own_network: false,

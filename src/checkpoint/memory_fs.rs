@@ -51,10 +51,26 @@ pub(super) fn save(places: &[PathBuf], image: &Image) -> Result<()> {
         let shown = || format!("save {}", place.display());
         let name = format!("memory-{number}");
         fs::mkdirat(&image.dir, name.as_str(), Mode::RWXU).context(shown)?;
-        let target = open_below(&image.dir, Path::new(&name)).context(shown)?;
-        tree::copy(open(place)?, target, MANNER).context(shown)?;
+        // What lies in an image itself is its owner's.
+        fs::mkdirat(&image.dir, root_of(number), Mode::RWXU).context(shown)?;
+        let target = open_below(&image.dir, Path::new(&root_of(number))).context(shown)?;
+        let source = open(place)?;
+        tree::copy(&source, &target, MANNER).context(shown)?;
+        make_like(&target, &source).context(shown)?;
     }
     Ok(())
+}
+
+/// Where an image has the content of the file system `number`, whose root's owner and mode the directory has.
+fn root_of(number: usize) -> String {
+    format!("memory-{number}/root")
+}
+
+/// Gives `dir` owner and mode of `other`.
+fn make_like(dir: &OwnedFd, other: &OwnedFd) -> Result<()> {
+    let stat = fd::stat(other)?;
+    fd::chown_like(dir, &stat);
+    Ok(fs::fchmod(dir, Mode::from_raw_mode(stat.st_mode & 0o7777))?)
 }
 
 /// Copies it back. `places` are those of the image: only what the config mounts in memory, too, is written to.
@@ -67,8 +83,10 @@ pub(super) fn restore(places: &[PathBuf], of_config: &[PathBuf], image: &Image) 
                 shown()
             );
         }
-        let source = open_below(&image.dir, Path::new(&format!("memory-{number}"))).context(shown)?;
-        tree::copy(source, open(place)?, MANNER).context(shown)?;
+        let source = open_below(&image.dir, Path::new(&root_of(number))).context(shown)?;
+        let target = open(place)?;
+        tree::copy(&source, &target, MANNER).context(shown)?;
+        make_like(&target, &source).context(shown)?;
     }
     Ok(())
 }

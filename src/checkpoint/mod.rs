@@ -15,6 +15,7 @@ mod filters;
 mod fork;
 mod gate;
 mod gpu;
+mod groups;
 mod image;
 mod left;
 mod links;

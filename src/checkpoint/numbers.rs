@@ -6,6 +6,7 @@
 use super::image::Image;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, fd};
+use rustix::fd::OwnedFd;
 use rustix::fs::{self, Mode, OFlags};
 use std::ops::Range;
 
@@ -64,13 +65,16 @@ pub(super) fn append_to_others(image: &Image, names: &[&str]) -> Result<()> {
     let Some(changed) = append(&mut text, names) else {
         bail!("{}: criu wrote it in a form that rt does not know", shown());
     };
-    for part in changed {
-        let (mut rest, mut at) = (&text[part.clone()], part.start as u64);
-        while !rest.is_empty() {
-            match rustix::io::pwrite(&file, rest, at).context(shown)? {
-                0 => bail!("{}: nothing was written", shown()),
-                n => (rest, at) = (&rest[n..], at + n as u64),
-            }
+    changed.into_iter().try_for_each(|part| write_at(&file, &text, &part).context(shown))
+}
+
+/// Writes `part` of `text`, which a file has, where it is in that.
+pub(super) fn write_at(file: &OwnedFd, text: &[u8], part: &Range<usize>) -> Result<()> {
+    let (mut rest, mut at) = (&text[part.clone()], part.start as u64);
+    while !rest.is_empty() {
+        match rustix::io::pwrite(file, rest, at)? {
+            0 => bail!("nothing was written"),
+            n => (rest, at) = (&rest[n..], at + n as u64),
         }
     }
     Ok(())
@@ -104,7 +108,7 @@ fn append(text: &mut [u8], names: &[&str]) -> Option<Vec<Range<usize>>> {
 }
 
 /// Writes `number` in as many bytes as `place` has; `None` where it is longer.
-fn replace(place: &mut [u8], number: u64) -> Option<()> {
+pub(super) fn replace(place: &mut [u8], number: u64) -> Option<()> {
     let last = place.len().checked_sub(1)?;
     for (n, byte) in place.iter_mut().enumerate() {
         let part = number.checked_shr(7 * n as u32).unwrap_or(0);

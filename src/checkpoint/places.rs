@@ -7,16 +7,18 @@
 //!
 //! Over one user id criu can do nothing that this user cannot.
 
-use super::files::{REMOVED, may_open};
+use super::files::{REMOVED, may_open, opens};
 use super::image::Image;
+use super::left::{self, Ghost};
 use super::numbers;
+use super::processes;
 use super::preflight::Descriptor;
 use super::reach;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Mounted};
 use rt_sys::rootfs::PROC_MAGIC;
 use rt_sys::{disk, err, fd, ns};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,6 +31,9 @@ pub(super) const REMAPS: &str = "remap-fpath.img";
 
 /// Who is not mapped in a user namespace, the host's root among them (user_namespaces(7)).
 const NOBODY: u32 = 65534;
+
+/// The longest name of a file, in bytes (limits.h).
+const NAME_MAX: usize = 255;
 
 const REMEDY: &str = "criu would give what they put there its owner and mode: chown that directory to root and chmod go-w or +t it, \
      or have a tmpfs of the container's own there";
@@ -49,23 +54,17 @@ pub(super) struct Places<'a> {
 impl<'a> Places<'a> {
     /// Those that the process with the directory `process` in procfs has; `None` where its user namespace has one user id.
     pub(super) fn of(process: &Path, own: &'a [PathBuf], users: &'a BTreeSet<u32>) -> Result<Option<Self>> {
-        let maps = ns::maps_of(process)?;
-        if maps.uid.iter().map(|map| u64::from(map.size)).sum::<u64>() <= 1 {
+        if !processes::has_several_ids(process)? {
             return Ok(None);
         }
         let root = fs::open(process.join("root"), PLACE.difference(OFlags::NOFOLLOW), Mode::empty());
         let root = root.context(|| "open the container's root")?;
-        let (mounts, hides_ids) = (mount::table_in(process)?, !ns::is_initial(&maps));
+        let (mounts, hides_ids) = (mount::table_in(process)?, !ns::is_initial(&ns::maps_of(process)?));
         Ok(Some(Places { root, mounts, own, users, hides_ids }))
     }
 
-    /// The container's root.
-    pub(super) fn root(&self) -> BorrowedFd<'_> {
-        self.root.as_fd()
-    }
-
     /// What others can do to have criu find something else in the place of the file `path`; `None` where they cannot.
-    fn fault(&self, path: &Path) -> Result<Option<String>> {
+    fn fault(&self, path: &Path, what: Made) -> Result<Option<String>> {
         let shown = |at: &Path| format!("look at {}", at.display());
         let (mut dir, mut at) = (self.root.as_fd().try_clone_to_owned()?, PathBuf::from("/"));
         for part in path.parent().into_iter().flat_map(Path::components) {
@@ -74,6 +73,7 @@ impl<'a> Places<'a> {
                 return Ok(Some(format!("others can rename in {}", at.display())));
             }
             dir = match fs::openat(&dir, part, PLACE, Mode::empty()) {
+                Err(Errno::NOENT) if what == Made::Directory => break,
                 // criu makes it, or goes without.
                 Err(Errno::NOENT) => {
                     let is_kept = self.is_kept(&dir, Missing::Yes).context(|| shown(&at))?;
@@ -86,6 +86,10 @@ impl<'a> Places<'a> {
                 opened => opened.context(|| shown(&at.join(part)))?,
             };
             at.push(part);
+        }
+        if what == Made::Directory {
+            let is_own = is_own(&dir, &self.mounts, self.own);
+            return Ok((!is_own).then(|| format!("others can have one of that name in {}", at.display())));
         }
         let is_kept = self.is_kept(&dir, Missing::No).context(|| shown(&at))?;
         Ok((!is_kept).then(|| format!("others can rename in {}", at.display())))
@@ -119,12 +123,24 @@ impl<'a> Places<'a> {
             }
             ("removed file", without_suffix(&descriptor.target))
         };
-        match self.fault(&path)? {
+        match self.fault(&path, Made::File)? {
             None => Ok(()),
             Some(fault) => {
                 Err(descriptor.refused(&format!("the {what} {}, and {fault}", path.display()), REMEDY))
             }
         }
+    }
+
+    /// Looks at a socket of datagrams that is connected to a program outside, by `name`: criu connects it again to what is there.
+    ///
+    /// # Errors
+    /// The process itself could not.
+    pub(super) fn check_server(&self, descriptor: &Descriptor<'_>, name: &Path) -> Result<()> {
+        if opens(self.root.as_fd(), name, descriptor.process, 0o2, None)? {
+            return Ok(());
+        }
+        let what = format!("connected to {}, to which the process could not connect any more", name.display());
+        Err(descriptor.refused(&what, "criu would connect it anew: have the program close it"))
     }
 
     /// Looks at all that criu makes by names of `image`.
@@ -133,17 +149,50 @@ impl<'a> Places<'a> {
     /// Others can have criu find something else in the place of one.
     pub(super) fn check_image(&self, image: &Image) -> Result<()> {
         let Some(files) = image.file(numbers::FILES)? else { return Ok(()) };
-        let remaps = image.file(REMAPS)?;
-        let made =
-            made(&files, remaps.as_deref()).ok_or_else(|| reach::unknown_form(image, numbers::FILES))?;
-        for path in made {
-            if let Some(fault) = self.fault(&path)? {
+        let unknown = || reach::unknown_form(image, numbers::FILES);
+        let mut made: Vec<(PathBuf, Made)> = Vec::new();
+        for (id, path) in removed(&files, image.file(REMAPS)?.as_deref()).ok_or_else(unknown)? {
+            let is_directory = Ghost::read(image, id)?.is_directory();
+            made.push((path, if is_directory { Made::Directory } else { Made::File }));
+        }
+        made.extend(bound(&files).ok_or_else(unknown)?.into_iter().map(|path| (path, Made::File)));
+        for (path, what) in made {
+            if let Some(fault) = self.fault(&path, what)? {
                 return Err(
-                    err!("{}: it is a removed file or a socket, and {fault}", path.display()).hint(REMEDY)
+                    err!("{}: it is {}, and {fault}", path.display(), what.text()).hint(what.remedy())
                 );
             }
         }
         Ok(())
+    }
+}
+
+/// Looks at the removed files and directories of an image that has just been written.
+///
+/// # Errors
+/// criu cannot make one again.
+pub(super) fn check_removed(image: &Image) -> Result<()> {
+    let Some(files) = image.file(numbers::FILES)? else { return Ok(()) };
+    let found = removed(&files, image.file(REMAPS)?.as_deref());
+    let found = found.ok_or_else(|| reach::unknown_form(image, numbers::FILES))?;
+    let mut directories = Vec::new();
+    for (id, path) in &found {
+        if Ghost::read(image, *id)?.is_directory() {
+            directories.push(path);
+        }
+        if path.file_name().is_some_and(|name| left::name_of_criu(name, *id).len() > NAME_MAX) {
+            return Err(err!("{}: a removed file whose name is too long for criu", path.display())
+                .hint("have the program close it"));
+        }
+    }
+    let within = |path: &Path| directories.iter().find(|dir| **dir != path && path.starts_with(dir));
+    match found.iter().find_map(|(_, path)| Some((path, within(path)?))) {
+        None => Ok(()),
+        Some((path, dir)) => {
+            let (path, dir) = (path.display(), dir.display());
+            Err(err!("{path}: it is removed, as is the directory {dir}, and the program is in both")
+                .hint("criu makes them, and cannot remove that directory before the file: have the program leave one"))
+        }
     }
 }
 
@@ -186,6 +235,31 @@ fn refused_anew(descriptor: &Descriptor<'_>, what: &str) -> Error {
         &format!("{}, a removed file {what}", descriptor.text()),
         "criu makes it anew: have the program close it",
     )
+}
+
+/// What criu makes by a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Made {
+    /// A file, or a socket, under a name of criu's own.
+    File,
+    /// A directory: where one has its name criu takes that, whoever's it is, and gives it owner and mode.
+    Directory,
+}
+
+impl Made {
+    fn text(self) -> &'static str {
+        match self {
+            Made::File => "a removed file or a socket",
+            Made::Directory => "a removed directory",
+        }
+    }
+
+    fn remedy(self) -> &'static str {
+        match self {
+            Made::File => REMEDY,
+            Made::Directory => "criu would give that its owner and mode: have the program leave it",
+        }
+    }
 }
 
 /// Whether something is looked for that is there.
@@ -262,9 +336,9 @@ pub(super) fn removed(files: &[u8], remaps: Option<&[u8]>) -> Option<Vec<(u64, P
     Some(found)
 }
 
-/// The paths of those and of the sockets that criu makes by names; none for what is no such list.
-fn made(files: &[u8], remaps: Option<&[u8]>) -> Option<Vec<PathBuf>> {
-    let mut found: Vec<_> = removed(files, remaps)?.into_iter().map(|(_, path)| path).collect();
+/// The paths of the sockets that criu makes; none for what is no such list.
+fn bound(files: &[u8]) -> Option<Vec<PathBuf>> {
+    let mut found = Vec::new();
     for entry in numbers::messages(files)? {
         let bound = reach::sockets(files, entry)?.into_iter().filter(|socket| socket.is_bound);
         found.extend(bound.map(|socket| socket.path));
@@ -321,8 +395,10 @@ mod tests {
         // 2 is a removed file, 3 has another name, and of 4 it is not said.
         let remaps = file(&[vec![8, 2, 16, 1, 24, 1], vec![8, 3, 16, 9, 24, 0], vec![8, 4, 16, 2]]);
         let paths = |names: &[&str]| Some(names.iter().map(PathBuf::from).collect());
-        assert_eq!(made(&files, Some(&remaps)), paths(&["/gone", "/old", "/s", "/s"]));
-        assert_eq!(made(&files, None), paths(&["/s", "/s"]));
-        assert_eq!(made(&files, Some(&remaps[..remaps.len() - 1])), None);
+        let gone = |remaps| Some(removed(&files, remaps)?.into_iter().map(|(_, path)| path).collect());
+        assert_eq!(gone(Some(&remaps[..])), paths(&["/gone", "/old"]));
+        assert_eq!(gone(None), paths(&[]));
+        assert_eq!(gone(Some(&remaps[..remaps.len() - 1])), None);
+        assert_eq!(bound(&files), paths(&["/s", "/s"]));
     }
 }

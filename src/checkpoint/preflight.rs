@@ -1,7 +1,7 @@
 //! What cannot be kept, found before criu runs, and once more when it has stopped the tree: criu damages some of it without a
 //! word. Each is said with the process, what of it is in the way, and the remedy.
 
-use super::files::Files;
+use super::files::{self, Files, Memory, Place, Watched};
 use super::manifest::Kind;
 use super::places::{self, Places};
 use super::processes::{self, Process, Tree, mapped_in};
@@ -10,7 +10,7 @@ use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Mounted};
 use rt_sys::rootfs::PROC_MAGIC;
 use rt_sys::{err, fd, look, process};
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -38,16 +38,17 @@ pub(super) struct Found {
     pub streams: [String; 3],
     /// What kinds of files they are.
     pub kinds: [Kind; 3],
-    /// Their permissions.
-    pub modes: [u32; 3],
     /// Files of the caller that the container does not show, by the name that criu is told when it dumps.
     pub external: BTreeSet<String>,
     /// What is open, mapped or executed, or somebody's working directory, by its path.
     pub files: Files,
-    /// A socket of datagrams leads to a program outside, such as syslog's, and is connected again by its name.
-    pub sends_outside: bool,
-    /// Directories that are watched by inotify, to be looked for by path.
+    /// Sockets of datagrams that lead to a program outside, such as syslog's, by their inodes, with those of the others' sockets. They are
+    /// connected again by names.
+    pub sends_outside: BTreeMap<u64, u64>,
+    /// Files and directories are watched by inotify, for which criu looks by paths.
     pub watches: bool,
+    /// The paths of those that a process has open, or works in.
+    pub watched: BTreeSet<PathBuf>,
 }
 
 /// Whether the tree's network is that of the host, whose connections nobody can take over.
@@ -61,7 +62,8 @@ pub(super) enum Network {
 
 /// A descriptor of a process.
 pub(super) struct Descriptor<'a> {
-    process: &'a Process,
+    /// Whose it is.
+    pub(super) process: &'a Process,
     /// Its number.
     pub(super) number: i32,
     /// What the link in procfs says.
@@ -105,11 +107,7 @@ impl Descriptor<'_> {
 
     /// The same as the bits that a mode has for others.
     pub(super) fn bits(&self) -> u32 {
-        match self.access() {
-            libc::O_RDONLY => 0o4,
-            libc::O_WRONLY => 0o2,
-            _ => 0o6,
-        }
+        bits(self.access())
     }
 
     /// The inode of a pipe or a socket.
@@ -118,14 +116,13 @@ impl Descriptor<'_> {
         text.strip_prefix(kind)?.strip_prefix(":[")?.strip_suffix(']')?.parse().ok()
     }
 
-    fn kind(&self) -> Result<(Kind, u32)> {
+    fn kind(&self) -> Result<Kind> {
         let stat = fs::stat(self.path()).context(|| format!("look at {}", self.text()))?;
-        let kind = match FileType::from_raw_mode(stat.st_mode) {
+        Ok(match FileType::from_raw_mode(stat.st_mode) {
             _ if fd::is_null_device(&stat) => Kind::Null,
             FileType::RegularFile => Kind::File,
             _ => Kind::Other,
-        };
-        Ok((kind, stat.st_mode & 0o777))
+        })
     }
 
     /// What was found out about it; nothing where the process, which runs, has closed it meanwhile: its link leads nowhere then.
@@ -145,6 +142,15 @@ impl Descriptor<'_> {
     /// The link in procfs.
     pub(super) fn path(&self) -> PathBuf {
         self.process.dir().join(self.name())
+    }
+}
+
+/// The bits that a mode has for others of who opens a file with these flags (open(2)).
+pub(super) fn bits(flags: i32) -> u32 {
+    match flags & libc::O_ACCMODE {
+        libc::O_RDONLY => 0o4,
+        libc::O_WRONLY => 0o2,
+        _ => 0o6,
     }
 }
 
@@ -168,64 +174,89 @@ pub(super) fn check(
         descriptors.extend(descriptors_of(process)?);
     }
     let mounts = mount::table_in(&tree.program().dir())?;
-    let memory_files = check_maps(tree, &mounts, &mut found.files)?;
+    let root = open_root(tree.program())?;
+    let place = Place { root: root.as_fd(), memory: Memory { mounts: &mounts, own } };
+    let memory_files = check_maps(tree, place, &mut found.files)?;
     for process in &tree.processes {
-        found.files.note_links(process).or_else(|e| match may_have_ended(&e) && has_ended(process)? {
+        found.files.note_links(place, process).or_else(|e| match may_have_ended(&e) && has_ended(process)? {
             true => Ok(()),
             false => Err(e),
         })?;
     }
     let pipes = Pipes::of(&descriptors);
+    let several_ids = processes::has_several_ids(&tree.program().dir())?;
     for descriptor in &descriptors {
-        let checked = check_descriptor(descriptor, &memory_files, tree.program().inside == 1, &mut found);
+        let checked = check_descriptor(descriptor, &memory_files, tree.program().inside == 1, &mut found)
+            .and_then(|()| if several_ids { check_process_file(descriptor) } else { Ok(()) });
         descriptor.unless_closed(checked)?;
     }
-    check_places(tree, &descriptors, &mounts, own, without_links, &mut found.files)?;
-    let mut streams = BTreeSet::new();
     for descriptor in descriptors.iter().filter(|d| d.process.pid == tree.program().pid && d.number <= 2) {
         let number = descriptor.number.unsigned_abs() as usize;
         found.streams[number] = descriptor.unless_closed(stream_name(descriptor, &mounts, &pipes))?;
-        (found.kinds[number], found.modes[number]) = descriptor.unless_closed(descriptor.kind())?;
-        if !found.streams[number].is_empty() {
-            streams.insert(&descriptor.target);
+        found.kinds[number] = descriptor.unless_closed(descriptor.kind())?;
+    }
+    for descriptor in &descriptors {
+        if descriptor.mount().is_some_and(|id| mounts.iter().any(|mount| mount.id == id)) {
+            found.files.note(place, descriptor.process, &descriptor.name(), &descriptor.target)?;
         }
     }
-    for descriptor in descriptors.iter().filter(|descriptor| !streams.contains(&descriptor.target)) {
-        if descriptor.mount().is_some_and(|id| mounts.iter().any(|mount| mount.id == id)) {
-            found.files.note(descriptor.process, &descriptor.name(), &descriptor.target)?;
-        }
+    if found.watches {
+        found.watched = watched(&descriptors, tree)?;
     }
     check_external(&descriptors, &mounts, &mut found)?;
     check_sockets(&descriptors, tree, network, &mut found)?;
+    check_places(tree, &descriptors, place, without_links, &mut found)?;
     Ok(found)
 }
 
-/// Looks at the directories of what criu makes by names when it restores, and at what is watched.
+/// Looks at the directories of what criu makes by names when it restores, and at what it finds by names.
 fn check_places(
     tree: &Tree,
     descriptors: &[Descriptor<'_>],
-    mounts: &[Mounted],
-    own: &[PathBuf],
+    place: Place<'_>,
     without_links: Option<&[PathBuf]>,
-    files: &mut Files,
+    found: &mut Found,
 ) -> Result<()> {
     let program = tree.program().dir();
+    let Found { files, sends_outside, .. } = found;
     let users = files.users.clone();
-    let Some(places) = Places::of(&program, own, &users)? else {
-        return descriptors
-            .iter()
-            .try_for_each(|descriptor| descriptor.unless_closed(places::check_owner(descriptor, mounts)));
+    let Some(places) = Places::of(&program, place.memory.own, &users)? else {
+        return descriptors.iter().try_for_each(|descriptor| {
+            descriptor.unless_closed(places::check_owner(descriptor, place.memory.mounts))
+        });
     };
     let sockets = places::sockets(&program)?;
     if let Some(paths) = without_links {
-        files.note_watched(places.root(), paths)?;
+        files.note_watched(place, paths)?;
     }
     descriptors.iter().try_for_each(|descriptor| {
         descriptor.unless_closed(places.check(descriptor, &sockets))?;
-        files.compare_watches(places.root(), &descriptor.info).map_err(|e| {
+        let server = descriptor.inode("socket").and_then(|inode| sockets.get(sends_outside.get(&inode)?));
+        if let Some(server) = server {
+            descriptor.unless_closed(places.check_server(descriptor, server))?;
+        }
+        files.compare_watches(place, &descriptor.info).map_err(|e| {
             e.context(format!("{}: descriptor {}", descriptor.process.shown(), descriptor.number))
         })
     })
+}
+
+/// What is watched and somebody has open, or works in: `tail -f` has the file open. criu looks through whole trees, or finds none.
+fn watched(descriptors: &[Descriptor<'_>], tree: &Tree) -> Result<BTreeSet<PathBuf>> {
+    let watched: BTreeSet<Watched> = descriptors.iter().flat_map(|d| files::watches(&d.info)).flatten().collect();
+    let mut links: Vec<PathBuf> = descriptors.iter().filter(|d| d.target.is_absolute()).map(Descriptor::path).collect();
+    links.extend(tree.processes.iter().map(|process| process.dir().join("cwd")));
+    let mut found = BTreeSet::new();
+    for link in links {
+        // It is closed by now, or its process has ended.
+        let Ok(stat) = fs::stat(&link) else { continue };
+        if watched.contains(&Watched::of(&stat))
+            && let Ok(path) = std::fs::read_link(&link)
+        {
+            found.insert(path);
+        }
+    }
+    Ok(found)
 }
 
 fn check_process(process: &Process, filters: usize) -> Result<()> {
@@ -305,9 +336,9 @@ fn read_descriptors(process: &Process) -> Result<Vec<Descriptor<'_>>> {
 }
 
 /// Looks at what is mapped. Returns the files in memory (memfd_create(2)) that are, by device and inode as procfs writes them.
-fn check_maps(tree: &Tree, mounts: &[Mounted], files: &mut Files) -> Result<BTreeSet<String>> {
+fn check_maps(tree: &Tree, place: Place<'_>, files: &mut Files) -> Result<BTreeSet<String>> {
     let (memory, mut memory_files) = (reach::memory_device()?, BTreeSet::new());
-    let root = open_root(tree.program())?;
+    let mounts = place.memory.mounts;
     for process in &tree.processes {
         let shown = || format!("look at the memory of {}", process.shown());
         let text = match fd::read_file(&process.dir().join("maps")) {
@@ -327,8 +358,8 @@ fn check_maps(tree: &Tree, mounts: &[Mounted], files: &mut Files) -> Result<BTre
             }
             check_map(process, mapped.path, mapped.device, is_memory, &mut devices, mounts)?;
             if mapped.path.starts_with('/') && !is_memory && mapped.path != "/dev/zero" {
-                match reach::open_mapped(&root, &mapped)? {
-                    Some(opened) => files.note_mapped(process, &mapped, &opened)?,
+                match reach::open_mapped(place.root, &mapped)? {
+                    Some(opened) => files.note_mapped(place, process, &mapped, &opened)?,
                     None => {
                         return Err(err!(
                             "{} has {} in its memory, and another file is there by now",
@@ -459,9 +490,6 @@ fn check_descriptor(
         );
     }
     let stat = fs::stat(descriptor.path()).context(|| format!("look at {text}"))?;
-    if on.f_type as u64 == PROC_MAGIC {
-        check_process_file(descriptor, &stat)?;
-    }
     if FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice {
         // Such a program is restored before it has a session that could have a terminal.
         if is_first && TERMINALS.contains(&fs::major(stat.st_rdev)) {
@@ -479,26 +507,35 @@ fn check_descriptor(
     Ok(())
 }
 
-/// Refuses a file of procfs that shows what another process has, where that is somebody else's by now, as after it has executed a
-/// set-id program: the open descriptor shows what it had before (proc_pid_mem(5)), and criu would open it anew.
-fn check_process_file(descriptor: &Descriptor<'_>, stat: &fs::Stat) -> Result<()> {
-    // What everybody may open of any process.
-    const HARMLESS: [&str; 5] = ["stat", "status", "statm", "cmdline", "comm"];
+/// Refuses a file of procfs that shows of a process what not everybody may see. The open descriptor shows what there was before the
+/// process has executed a set-id program (proc_pid_mem(5)), also to the process itself, and what its holder might see then; criu would
+/// open it anew.
+fn check_process_file(descriptor: &Descriptor<'_>) -> Result<()> {
+    /// What everybody may open of any process.
+    const HARMLESS: [&str; 12] = [
+        "cgroup", "cmdline", "comm", "limits", "mountinfo", "mounts", "oom_score", "oom_score_adj", "stat", "statm",
+        "status", "task",
+    ];
+    if !descriptor.target.is_absolute()
+        || fs::statfs(descriptor.path()).context(|| format!("look at {}", descriptor.text()))?.f_type as u64 != PROC_MAGIC
+    {
+        return Ok(());
+    }
     let is_number = |part: &&str| part.bytes().all(|byte| byte.is_ascii_digit());
     let text = descriptor.text();
     // Wherever procfs is mounted; /proc/irq and others have numbers, too.
     let below = text.strip_prefix("/proc/");
     let mut parts = below.unwrap_or(&text).split('/').filter(|part| !part.is_empty());
     let number = if below.is_some() { parts.next().filter(is_number) } else { parts.find(is_number) };
-    let Some(number) = number else { return Ok(()) };
-    let of_itself = number.parse() == Ok(descriptor.process.inside);
-    let name = parts.next_back();
-    if of_itself || name.is_none_or(|name| HARMLESS.contains(&name)) {
-        return Ok(());
-    }
-    match descriptor.process.users()?.last() {
-        Some(user) if *user != stat.st_uid => Err(descriptor.refused(
-            &format!("{text}, of a process with other rights"),
+    // Of a thread what follows its number.
+    let parts: Vec<&str> = parts.collect();
+    let of_it = match &parts[..] {
+        ["task", _, rest @ ..] => rest,
+        all => all,
+    };
+    match of_it.first() {
+        Some(name) if number.is_some() && *name != "net" && !HARMLESS.contains(name) => Err(descriptor.refused(
+            &format!("{text}, of a process whose rights can be others by now"),
             "criu would open it anew, and it could show more than it does now: have the program close it",
         )),
         _ => Ok(()),
@@ -573,7 +610,7 @@ pub(super) fn input_of(process: &Process) -> Result<Option<OwnedFd>> {
     let (all, mounts) = (descriptors_of(process)?, mount::table_in(&process.dir())?);
     let Some(input) = all.iter().find(|descriptor| descriptor.number == 0) else { return Ok(None) };
     let is_own = !input.target.is_absolute() || mount_of(input, &mounts).is_some();
-    if is_own || input.access() != libc::O_RDONLY || input.kind()?.0 != Kind::File {
+    if is_own || input.access() != libc::O_RDONLY || input.kind()? != Kind::File {
         return Ok(None);
     }
     let file = fs::open(input.path(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
@@ -668,7 +705,7 @@ fn check_unix(sockets: &BTreeMap<u64, &Descriptor<'_>>, found: &mut Found) -> Re
                 "criu keeps none: PMI, munge and nscd are such programs; have the program close it",
             ));
         }
-        found.sends_outside = true;
+        found.sends_outside.insert(socket.inode, socket.peer);
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The processes of a container as procfs shows them: which of them belong to the program, and by which numbers they are known
 //! inside.
 
-use rt_sys::error::{Context, Result};
+use rt_sys::error::{Context, Error, Result};
 use rt_sys::ns::{self, IdMap};
 use rt_sys::{bail, err, fd, look};
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,18 +74,39 @@ impl Process {
         Status::of_thread(self.pid, self.pid)?.map_or(Ok(Vec::new()), |status| status.numbers("Uid"))
     }
 
+    /// What the kernel asks when it uses a file.
+    pub(super) fn rights(&self) -> Result<Rights> {
+        let status = Status::of_thread(self.pid, self.pid)?.ok_or_else(|| err!("{} has ended", self.shown()))?;
+        let last = |key| Ok::<_, Error>(status.numbers(key)?.last().copied().unwrap_or_default());
+        Ok(Rights {
+            uid: last("Uid")?,
+            gid: last("Gid")?,
+            groups: status.numbers("Groups")?,
+            caps: status.mask("CapEff")?,
+        })
+    }
+
     /// Its directory in procfs.
     pub(super) fn dir(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}", self.pid))
     }
 }
 
+/// The ids and capabilities of a process that count for files (credentials(7)).
+#[derive(Debug)]
+pub(super) struct Rights {
+    pub uid: u32,
+    pub gid: u32,
+    pub groups: Vec<u32>,
+    pub caps: rt_sys::caps::Mask,
+}
+
 /// What is mapped, as a line of proc_pid_maps(5) has it.
 pub(super) struct Mapped<'a> {
     /// Where it begins, and what is behind its end.
     pub addresses: Range<u64>,
-    /// What is written there goes to the file.
-    pub is_written: bool,
+    /// What is written there goes to the file. The process can have it made writable where it is not (mprotect(2)).
+    pub is_shared: bool,
     /// All of the line that says which file it is, and not where.
     pub file: &'a str,
     /// The device, two numbers in hexadecimal.
@@ -104,12 +125,12 @@ pub(super) fn mapped_in(text: &str) -> impl Iterator<Item = Mapped<'_>> {
         let mut place = line.split(' ');
         let (start, end) = place.next()?.split_once('-')?;
         let permissions = place.next()?;
-        let is_written = permissions.contains('w') && permissions.ends_with('s');
+        let is_shared = permissions.ends_with('s');
         let address = |text| u64::from_str_radix(text, 16).ok();
         let mut fields = file.splitn(3, ' ');
         let (device, inode) = (fields.next()?, fields.next()?);
         let path = fields.next().unwrap_or_default().trim_start();
-        Some(Mapped { addresses: address(start)?..address(end)?, is_written, file, device, inode, path })
+        Some(Mapped { addresses: address(start)?..address(end)?, is_shared, file, device, inode, path })
     })
 }
 
@@ -126,6 +147,12 @@ pub(super) fn ids_of(dir: &Path) -> Result<Vec<Vec<[u32; 2]>>> {
     let maps = ns::maps_of(dir)?;
     let ranges = |maps: &[IdMap]| maps.iter().map(|map| [map.container, map.size]).collect();
     Ok(vec![ranges(&maps.uid), ranges(&maps.gid)])
+}
+
+/// True where the user namespace of the process with the directory `dir` in procfs has several user ids: criu, which has all
+/// capabilities over them, can do more than a program.
+pub(super) fn has_several_ids(dir: &Path) -> Result<bool> {
+    Ok(ns::maps_of(dir)?.uid.iter().map(|map| u64::from(map.size)).sum::<u64>() > 1)
 }
 
 /// All user ids of the threads of `tree`, those saved and those for files among them.

@@ -6,16 +6,16 @@
 //! in a sentence; and of what criu has made each descriptor, directory, program and mapping is compared with the container's mounts,
 //! and with whose files they were (`files`), before it runs.
 
-use super::files::{self, Files, Had, REMOVED};
+use super::files::{self, At, Files, Had, Memory, Place, REMOVED};
 use super::image::Image;
 use super::numbers;
-use super::preflight::{Descriptor, descriptors_of};
+use super::preflight::{self, Descriptor, descriptors_of};
 use super::processes::{Mapped, Process, mapped_in};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::Mounted;
 use rt_sys::rootfs::PROC_MAGIC;
 use rt_sys::{bail, disk, err, fd, mount};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, FileType, MemfdFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -221,35 +221,62 @@ fn passes_descriptors(text: &[u8]) -> Option<bool> {
     Some(false)
 }
 
+/// A standard stream of this process.
+struct Stream {
+    device: u64,
+    inode: u64,
+    /// How it is open, as [`files::may_open`] takes it.
+    access: u32,
+}
+
 /// What a restored process may have.
 pub(super) struct Reach<'a> {
     /// What the program had open.
     files: &'a Files,
     /// The container's mounts.
     mounts: Vec<Mounted>,
+    /// Where file systems in memory are that are its alone.
+    own: &'a [PathBuf],
     /// Its root.
     root: OwnedFd,
     /// What [`memory_device`] says.
     memory: String,
-    /// Device and inode of this call's standard streams, which take the place of the old caller's.
-    streams: Vec<(u64, u64)>,
-    /// Files that are mapped and have been looked at, by what maps says of each.
-    mapped: BTreeMap<String, fs::Stat>,
+    /// This call's standard streams, which take the place of the old caller's.
+    streams: Vec<Stream>,
+    /// Files that are mapped and have been looked at, by what maps says of each; nothing of those that are the kernel's.
+    mapped: BTreeMap<String, Option<At>>,
 }
 
 impl<'a> Reach<'a> {
     /// That of a container whose root is this process's, which has the standard streams that criu was given.
-    pub(super) fn of_container(files: &'a Files) -> Result<Self> {
-        let own = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
-        let streams = own.iter().map(|stream| fd::stat(stream).map(|stat| (stat.st_dev, stat.st_ino)));
+    pub(super) fn of_container(files: &'a Files, own: &'a [PathBuf]) -> Result<Self> {
+        let streams = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
+        let streams = streams.iter().map(|stream| {
+            let stat = fd::stat(stream)?;
+            let flags = fs::fcntl_getfl(stream).context(|| "look at a standard stream")?;
+            Ok(Stream { device: stat.st_dev, inode: stat.st_ino, access: preflight::bits(flags.bits() as i32) })
+        });
         Ok(Reach {
             files,
             mounts: mount::table()?,
+            own,
             root: fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).context(|| "open /")?,
             memory: memory_device()?,
             streams: streams.collect::<Result<_>>()?,
             mapped: BTreeMap::new(),
         })
+    }
+
+    fn place(&self) -> Place<'_> {
+        Place { root: self.root.as_fd(), memory: Memory { mounts: &self.mounts, own: self.own } }
+    }
+
+    /// Compares what is at the paths of the program's files with what was there.
+    ///
+    /// # Errors
+    /// Something of another kind or owner is in the place of a file.
+    pub(super) fn check_paths(&self) -> Result<()> {
+        self.files.check(self.place())
     }
 
     /// Looks at `process`.
@@ -273,7 +300,7 @@ impl<'a> Reach<'a> {
                 let shown = || format!("read the link to the {what} of {}", process.shown());
                 // It is entered, or executed.
                 let had = Had { process, users: &users, access: 0o1 };
-                self.files.compare(&had, name, &std::fs::read_link(&path).context(shown)?)?;
+                self.files.compare(self.place(), &had, name, &std::fs::read_link(&path).context(shown)?)?;
             }
         }
         self.check_maps(process, &users)
@@ -284,7 +311,7 @@ impl<'a> Reach<'a> {
     }
 
     fn check_descriptor(&self, process: &Process, users: &[u32], descriptor: &Descriptor<'_>) -> Result<()> {
-        self.files.compare_watches(self.root.as_fd(), &descriptor.info)?;
+        self.files.compare_watches(self.place(), &descriptor.info)?;
         // Pipes, sockets and others without a path are of the kernel's own mounts.
         if !descriptor.target.is_absolute() {
             return Ok(());
@@ -293,14 +320,29 @@ impl<'a> Reach<'a> {
         let is_here = descriptor.mount().is_some_and(|id| self.has(id));
         let is_memory = stat.st_nlink == 0 && descriptor.text().starts_with("/memfd:");
         // What the program had open itself is no stream of the caller's, who may have been given its place.
-        let is_stream = self.streams.contains(&(stat.st_dev, stat.st_ino))
-            && !self.files.has(process, &descriptor.name());
-        if is_stream || (is_memory && !is_here) {
+        if !self.files.has(process, &descriptor.name()) {
+            let mut streams = self.streams.iter();
+            let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+            let is_it = |stream: &&Stream| (stream.device, stream.inode) == (stat.st_dev, stat.st_ino);
+            let given = streams.by_ref().filter(is_it).map(|stream| stream.access).reduce(|a, b| a | b);
+            match given {
+                // criu opens it anew, as the program had its own, and with all capabilities.
+                Some(given) if is_file && self.files.has_several_ids() && descriptor.bits() & !given != 0 => bail!(
+                    "its descriptor {} is a standard stream, {}, and it could do more with it than the caller: open it for \
+                     reading and writing",
+                    descriptor.number,
+                    descriptor.text()
+                ),
+                Some(_) => return Ok(()),
+                None => {}
+            }
+        }
+        if is_memory && !is_here {
             return Ok(());
         }
         if is_here {
             let had = Had { process, users, access: descriptor.bits() };
-            return self.files.compare(&had, &descriptor.name(), &descriptor.target);
+            return self.files.compare(self.place(), &had, &descriptor.name(), &descriptor.target);
         }
         bail!(
             "its descriptor {} is {}, which is no file of the container",
@@ -319,24 +361,18 @@ impl<'a> Reach<'a> {
             if mapped.inode == "0" || is_memory(&mapped, &self.memory, &self.mounts) {
                 continue;
             }
-            let stat = match self.mapped.get(mapped.file) {
-                Some(stat) => *stat,
-                None => match open_mapped(&self.root, &mapped)? {
-                    Some(opened) if fd::file_system(&opened)? == PROC_MAGIC => continue,
-                    Some(opened) => {
-                        let stat = fd::stat(&opened)?;
-                        self.mapped.insert(mapped.file.to_owned(), stat);
-                        stat
-                    }
-                    None => bail!("it has {path} in its memory, which is no file of the container"),
-                },
-            };
-            // Memory without a file, by the device.
-            if is_zero_device(&stat) {
-                continue;
+            if !self.mapped.contains_key(mapped.file) {
+                let Some(opened) = open_mapped(self.root.as_fd(), &mapped)? else {
+                    bail!("it has {path} in its memory, which is no file of the container")
+                };
+                // Memory without a file, by the device.
+                let is_kernels = fd::file_system(&opened)? == PROC_MAGIC || is_zero_device(&fd::stat(&opened)?);
+                let found = if is_kernels { None } else { Some(self.place().memory.look(&opened)?) };
+                self.mapped.insert(mapped.file.to_owned(), found);
             }
-            let access = if mapped.is_written { 0o6 } else { 0o4 };
-            self.files.compare_mapped(&Had { process, users, access }, &mapped, &stat)?;
+            let Some(Some(found)) = self.mapped.get(mapped.file) else { continue };
+            let access = if mapped.is_shared { 0o6 } else { 0o4 };
+            self.files.compare_mapped(self.place(), &Had { process, users, access }, &mapped, found)?;
         }
         Ok(())
     }
@@ -347,8 +383,8 @@ fn is_zero_device(stat: &fs::Stat) -> bool {
 }
 
 /// The file that `mapped` is of, in the container with the root `root`; none where another one is at its path by now.
-pub(super) fn open_mapped(root: &OwnedFd, mapped: &Mapped<'_>) -> Result<Option<OwnedFd>> {
-    let opened = files::open_in(root.as_fd(), Path::new(mapped.path))?;
+pub(super) fn open_mapped(root: BorrowedFd<'_>, mapped: &Mapped<'_>) -> Result<Option<OwnedFd>> {
+    let opened = files::open_in(root, Path::new(mapped.path))?;
     Ok(opened.filter(|opened| is_file(opened, mapped.device, mapped.inode)))
 }
 

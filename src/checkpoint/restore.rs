@@ -232,9 +232,9 @@ impl Checkpoint for Restore {
         memory_fs::restore(&source.manifest.memory, &memory_fs::of_config(config), &source.image)?;
         let log_in = source.work.as_ref().unwrap_or(&source.image.dir);
         reach::check_paths(&source.image)?;
-        source.manifest.open.check()?;
-        reach::check_queues(&source.image)?;
         let own = memory_fs::own(config);
+        Reach::of_container(&source.manifest.open, &own)?.check_paths()?;
+        reach::check_queues(&source.image)?;
         if let Some(places) = Places::of(Path::new("/proc/self"), &own, &source.manifest.open.users)? {
             places.check_image(&source.image)?;
         }
@@ -257,9 +257,9 @@ impl Checkpoint for Restore {
         Ok(source.manifest.program)
     }
 
-    fn check(&self, most: &Limits, others: &[i32]) -> Result<()> {
+    fn check(&self, config: &Spec, most: &Limits, others: &[i32]) -> Result<()> {
         let Some(source) = &self.source else { bail!("there is no image") };
-        check(&source.manifest, most, others)
+        check(&source.manifest, &memory_fs::own(config), most, others)
     }
 
     fn goes_on(&self, store: &Store, id: &str) -> Result<()> {
@@ -350,7 +350,7 @@ impl Source {
         held: &mut dyn FnMut(Held) -> Result<()>,
     ) -> Result<()> {
         let streams = self.streams()?;
-        let mut args = self.arguments(tcp_close, &streams)?;
+        let mut args = self.arguments(tcp_close, &streams);
         let gate = Gate::new(&self.exe)?;
         args.extend(gate.arguments());
         let mut keep: Vec<&OwnedFd> = std::iter::once(&self.image.dir).chain(&self.work).collect();
@@ -406,36 +406,21 @@ impl Source {
         Ok(streams)
     }
 
-    /// True where a file of `streams` has other permissions than the one whose place it takes. It keeps them: it is the caller's.
-    fn changes_modes(&self, streams: &[(OwnedFd, &str)]) -> Result<bool> {
-        for (n, name) in self.manifest.streams.iter().enumerate() {
-            if self.manifest.kinds[n] == Kind::File
-                && let Some((stream, _)) = streams.iter().find(|(_, known)| known == name)
-                && fd::stat(stream)?.st_mode & 0o777 != self.manifest.modes[n]
-            {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    fn arguments(&self, tcp_close: bool, streams: &[(OwnedFd, &str)]) -> Result<Vec<String>> {
+    fn arguments(&self, tcp_close: bool, streams: &[(OwnedFd, &str)]) -> Vec<String> {
         let mut words =
             dump::common("restore", &self.image.dir, self.work.as_ref().unwrap_or(&self.image.dir));
-        words.extend(["--restore-detached", "--ext-unix-sk"].map(str::to_owned));
+        // Permissions can have changed since, and the caller's files have their own: `rt` looks at those that count.
+        words.extend(["--restore-detached", "--ext-unix-sk", "--skip-file-rwx-check"].map(str::to_owned));
         if self.manifest.own_network {
             words.extend(["--tcp-established", "--network-lock=skip"].map(str::to_owned));
         }
         if tcp_close {
             words.push("--tcp-close".to_owned());
         }
-        if self.changes_modes(streams)? {
-            words.push("--skip-file-rwx-check".to_owned());
-        }
         for (stream, name) in streams {
             words.extend(["--inherit-fd".to_owned(), format!("fd[{}]:{name}", stream.as_raw_fd())]);
         }
-        Ok(words)
+        words
     }
 }
 
@@ -450,11 +435,11 @@ pub(super) fn open_null() -> Result<OwnedFd> {
 
 /// Compares every thread with the config, and what each process has open with the container: criu has set its limits by an image that
 /// its owner may have changed, and followed links that the program may have made.
-fn check(manifest: &Manifest, most: &Limits, others: &[i32]) -> Result<()> {
+fn check(manifest: &Manifest, own_memory: &[PathBuf], most: &Limits, others: &[i32]) -> Result<()> {
     // What is mounted there is the kernel's.
     fd::open_proc()?;
     let own = rustix::process::getpid().as_raw_nonzero().get();
-    let (mut seen, mut reach) = (false, Reach::of_container(&manifest.open)?);
+    let (mut seen, mut reach) = (false, Reach::of_container(&manifest.open, own_memory)?);
     for entry in look::entries("/proc")? {
         let number = entry.file_name().and_then(|name| name.to_str()?.parse::<i32>().ok());
         let Some(pid) = number else { continue };

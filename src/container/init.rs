@@ -238,7 +238,7 @@ impl Init<'_> {
                 // criu holds them by ptrace(2), and its own end would let them go. All that this process can reach are those of its
                 // PID namespace.
                 let mut held = |held: Held| {
-                    let checked = checkpoint.check(&most, &held.by);
+                    let checked = checkpoint.check(config, &most, &held.by);
                     checked.inspect_err(|_| drop(signal::send(-1, libc::SIGKILL)))
                 };
                 Some(checkpoint.restore(config, &most, self.runtime, &mut held)?)

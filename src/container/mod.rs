@@ -438,9 +438,9 @@ pub(crate) trait Checkpoint: std::fmt::Debug {
         held: &mut dyn FnMut(Held) -> Result<()>,
     ) -> Result<i32>;
 
-    /// Compares all processes of this one's /proc, but this one and `others`, with what the config gives, and all that they have open
-    /// with the container.
-    fn check(&self, most: &Limits, others: &[i32]) -> Result<()>;
+    /// Compares all processes of this one's /proc, but this one and `others`, with what `config`, the container's, gives, and all that
+    /// they have open with the container.
+    fn check(&self, config: &Spec, most: &Limits, others: &[i32]) -> Result<()>;
 
     /// Called in the runtime when the program goes on, or is about to: it gets back what no memory holds.
     fn goes_on(&self, store: &Store, id: &str) -> Result<()>;

@@ -115,7 +115,7 @@ impl Init<'_> {
             }
             (Moment::Made, Some(first)) => {
                 // Where criu ends before the program has, its end lets that go.
-                beside(|| checkpoint.check(&most, &[])).inspect_err(|_| first.kill())
+                beside(|| checkpoint.check(config, &most, &[])).inspect_err(|_| first.kill())
             }
             _ => bail!("criu has made another process than a first one"),
         })?;

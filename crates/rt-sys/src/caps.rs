@@ -121,7 +121,12 @@ fn set_exactly(sets: &Sets) -> rustix::io::Result<()> {
 
 /// Gives up all capabilities, as a user does who executes a program.
 pub fn give_up() -> Result<()> {
-    set_exactly(&Sets::default()).context(|| "give up capabilities")
+    hold(0)
+}
+
+/// Has no capabilities but `mask`, which are in force.
+pub fn hold(mask: Mask) -> Result<()> {
+    set_exactly(&Sets { effective: mask, permitted: mask, ..Sets::default() }).context(|| "give up capabilities")
 }
 
 /// What this process has now.

@@ -7,7 +7,7 @@
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use crate::error::{Context, Error, Result};
 use crate::owned::Owned;
 use crate::owner::LONGEST_RECORD;
-use crate::{err, fd};
+use crate::{check, err, fd};
 
 /// Opens a directory to be the parent of names. With O_PATH no read permission is needed, and O_NOFOLLOW makes a link an
 /// error (ENOTDIR, with O_DIRECTORY).
@@ -516,6 +516,30 @@ pub fn may_write(dir: BorrowedFd) -> Result<bool> {
         Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => Ok(false),
         Err(e) => Err(e).context(|| format!("look at {}", fd::shown(dir))),
     }
+}
+
+/// True where this process may use what `file` is, which can be open for its path only, by the bits of `access`, those of a mode for
+/// others (faccessat2(2), Linux 5.8).
+///
+/// # Errors
+/// The kernel does not say.
+pub fn may(file: BorrowedFd, access: u32) -> Result<bool> {
+    let flags = libc::AT_EMPTY_PATH | libc::AT_EACCESS;
+    // SAFETY: the path is a constant with its zero byte.
+    let answer = unsafe { libc::syscall(libc::SYS_faccessat2, file.as_raw_fd(), c"".as_ptr(), access, flags) };
+    match check(answer) {
+        Ok(_) => Ok(true),
+        Err(e) if [libc::EACCES, libc::EPERM, libc::EROFS].into_iter().any(|errno| e.is(errno)) => Ok(false),
+        Err(e) => Err(e).context(|| format!("look at {}", fd::shown(file))),
+    }
+}
+
+/// When a file was made, in seconds and nanoseconds since 1970, where its file system tells (statx(2)). What gets its inode later has
+/// another time.
+pub fn born(file: BorrowedFd) -> Option<(i64, u32)> {
+    let stat = fs::statx(file, "", AtFlags::EMPTY_PATH, fs::StatxFlags::BTIME).ok()?;
+    let known = fs::StatxFlags::from_bits_retain(stat.stx_mask).contains(fs::StatxFlags::BTIME);
+    known.then_some((stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec))
 }
 
 /// The number of the mount that a directory is on (statx(2), Linux 5.8).

@@ -355,6 +355,21 @@ pub fn become_user(uid: u32, gid: u32) -> Result<()> {
     rustix::thread::set_thread_res_uid(user, user, user).context(context)
 }
 
+/// Gets the ids and the capabilities `caps` of another process, for good, to have the kernel answer what that one may do.
+pub fn act_as(uid: u32, gid: u32, groups: &[u32], caps: crate::caps::Mask) -> Result<()> {
+    use rustix::process::{Gid, Uid};
+    let (user, group) = (Uid::from_raw(uid), Gid::from_raw(gid));
+    let groups: Vec<Gid> = groups.iter().copied().map(Gid::from_raw).collect();
+    let context = || format!("act as uid {uid}");
+    // A change of ids would take some capabilities away, or give them.
+    let fixed = rustix::thread::CapabilitiesSecureBits::NO_SETUID_FIXUP;
+    rustix::thread::set_capabilities_secure_bits(fixed).context(context)?;
+    rustix::thread::set_thread_groups(&groups).context(context)?;
+    rustix::thread::set_thread_res_gid(group, group, group).context(context)?;
+    rustix::thread::set_thread_res_uid(user, user, user).context(context)?;
+    crate::caps::hold(caps).context(context)
+}
+
 /// This process's file mode creation mask. To read it is to change it for a moment (umask(2)).
 pub fn umask() -> u32 {
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
