@@ -6,12 +6,15 @@
 use super::{ContainerDir, Store};
 use rt_sys::error::{Context, Result};
 use rt_sys::owned::Owned;
-use rt_sys::{bail, err, fd, tree};
+use rt_sys::{bail, err, fd, look, tree};
 use rustix::fd::OwnedFd;
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The file's name.
 pub(super) const PERSISTENT: &str = "kept.json";
@@ -165,7 +168,7 @@ pub(crate) fn layer_directory(tmpfs: &Path, id: &str) -> Result<PathBuf> {
 
 /// The caller's directory for layers below `tmpfs`, whose name is `kind` and the caller's id. Where somebody else has made
 /// something of that name, which everybody can in /tmp, it is one of the next names, the first that the caller has: all tasks of
-/// a step come to the same.
+/// a step come to the same. Where others have all of them, it is one of a random name, which is found again by its owner.
 pub(super) fn own_directory(tmpfs: &Path, kind: &str) -> Result<PathBuf> {
     const NAMES: u32 = 100;
     let me = rustix::process::geteuid().as_raw();
@@ -189,7 +192,47 @@ pub(super) fn own_directory(tmpfs: &Path, kind: &str) -> Result<PathBuf> {
             Err(e) => return Err(e).context(|| format!("the directory for layers {}", own.display())),
         }
     }
-    open_layers(&first, OFlags::PATH).map(|_| first)
+    of_random_name(tmpfs, &format!("{kind}-{me}."))
+}
+
+/// The caller's directory below `tmpfs` whose name begins with `prefix`, whatever follows; made where there is none.
+fn of_random_name(tmpfs: &Path, prefix: &str) -> Result<PathBuf> {
+    const TRIES: u32 = 20;
+    let context = || format!("a directory for layers in {}", tmpfs.display());
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let names = fs::open(tmpfs, flags, Mode::empty()).context(context)?;
+    for _ in 0..TRIES {
+        if let Some(own) = first_own(tmpfs, &names, prefix)? {
+            return Ok(own);
+        }
+        // So that tasks which begin at once come to the same. Others can hold the lock, too, which holds nobody up for long.
+        match fs::flock(&names, FlockOperation::NonBlockingLockExclusive) {
+            // A file system without locks has them for nobody.
+            Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => break,
+            Err(Errno::WOULDBLOCK | Errno::INTR) => std::thread::sleep(Duration::from_millis(50)),
+            Err(e) => return Err(e).context(context),
+        }
+    }
+    if let Some(own) = first_own(tmpfs, &names, prefix)? {
+        return Ok(own);
+    }
+    let own = tmpfs.join(format!("{prefix}{}", rt_sys::unique::name()));
+    fs::mkdir(&own, Mode::RWXU).context(context)?;
+    Ok(own)
+}
+
+/// The first of the caller's directories for layers among `names` of `tmpfs` that begin with `prefix`.
+fn first_own(tmpfs: &Path, names: &OwnedFd, prefix: &str) -> Result<Option<PathBuf>> {
+    let mut names = look::names(names).context(|| format!("list {}", tmpfs.display()))?;
+    names.retain(|name| name.starts_with(prefix.as_bytes()));
+    names.sort_unstable();
+    for name in names {
+        let own = tmpfs.join(OsStr::from_bytes(&name));
+        if matches!(look_at(&own)?, Place::Callers) {
+            return Ok(Some(own));
+        }
+    }
+    Ok(None)
 }
 
 /// What is at a name for the caller's layers.
@@ -300,6 +343,23 @@ mod tests {
         assert_eq!(layer_directory(&base, "x").unwrap(), name(2).join("x"));
         std::fs::set_permissions(own, open(0o700)).unwrap();
         assert_eq!(layer_directory(&base, "x").unwrap(), layer);
+        // All names that are tried.
+        std::fs::set_permissions(own, open(0o777)).unwrap();
+        std::fs::remove_dir(name(2)).unwrap();
+        (1..100).for_each(|n| std::fs::write(name(n), "").unwrap());
+        std::fs::create_dir(name(100)).unwrap();
+        std::fs::set_permissions(name(100), open(0o777)).unwrap();
+        let tasks: Vec<_> = (0..8)
+            .map(|_| (base.clone(), "x"))
+            .map(|(base, id)| std::thread::spawn(move || layer_directory(&base, id).unwrap()))
+            .collect();
+        let found: Vec<_> = tasks.into_iter().map(|task| task.join().unwrap()).collect();
+        assert!(found.iter().all(|one| *one == found[0] && one.parent().unwrap().is_dir()), "{found:?}");
+        // Also where somebody holds the lock.
+        let _lock = std::fs::File::open(&base).map(|dir| dir.lock().map(|()| dir)).unwrap();
+        assert_eq!(layer_directory(&base, "x").unwrap(), found[0]);
+        std::fs::remove_dir(found[0].parent().unwrap()).unwrap();
+        assert!(layer_directory(&base, "x").unwrap().parent().unwrap().is_dir());
         std::fs::remove_dir_all(&base).unwrap();
     }
 }

@@ -274,6 +274,14 @@ fn a_layer_on_disk_is_gone_too(ctx: &Ctx) {
         fs::set_permissions(&theirs, fs::Permissions::from_mode(0o777)).unwrap();
         run("--writable=disk").env("TMPDIR", &place).ok();
         assert!(theirs.with_extension("1").exists());
+        // All names that can be told beforehand.
+        fs::remove_dir(theirs.with_extension("1")).unwrap();
+        (1..100).for_each(|n| fs::create_dir(theirs.with_extension(n.to_string())).unwrap());
+        fs::set_permissions(&place, fs::Permissions::from_mode(0o1777)).unwrap();
+        let count = || fs::read_dir(&place).unwrap().count();
+        run("--writable=disk").env("TMPDIR", &place).ok();
+        run("--writable=disk").env("TMPDIR", &place).ok();
+        assert_eq!(count(), 101, "the second one finds the directory of the first");
         // Where others rename, a directory of the caller's has been given the name.
         fs::set_permissions(&theirs, fs::Permissions::from_mode(0o700)).unwrap();
         let precious = theirs.join("results");
