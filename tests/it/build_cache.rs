@@ -11,10 +11,12 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 tests! {
     BOTH { another_machine_does_not_begin_anew, a_cache_counts_where_it_is_named, caches_that_are_none, a_push_sends_each_layer }
+    BOTH { a_push_says_itself_what_a_base_is }
     USER { a_push_sends_no_layers_of_another_image }
 }
 
@@ -116,6 +118,14 @@ fn answer(mut stream: TcpStream, kept: &Blobs) -> Option<()> {
         stream.write_all(&content).ok()?;
     }
     Some(())
+}
+
+/// The digest of `content`.
+fn digest_of(content: &[u8]) -> String {
+    let mut sum = Command::new("sha256sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    sum.stdin.take().unwrap().write_all(content).unwrap();
+    let said = String::from_utf8(sum.wait_with_output().unwrap().stdout).unwrap();
+    format!("sha256:{}", said.split(' ').next().unwrap())
 }
 
 /// On another machine: with nothing of this one's.
@@ -277,6 +287,40 @@ fn a_push_sends_each_layer(ctx: &Ctx) {
         ctx.mkdir(left);
         fs::set_permissions(ctx.path("build"), fs::Permissions::from_mode(0o700)).unwrap();
         assert_eq!(push(here, "high").0.len(), 1, "{left}");
+    }
+}
+
+/// Pushes the image `name` to a repository of that name; its layers.
+fn pushed(ctx: &Ctx, registry: &Registry, name: &str, change: fn(&Ctx, Cmd) -> Cmd) -> Vec<String> {
+    let to = format!("{}/{name}:1", registry.name);
+    change(ctx, rt(ctx, &["push", "--plain-http", name, &to])).ok();
+    layers(&registry.image(name))
+}
+
+/// The config of a base that was pulled may say anything of its layers, which are looked at only where somebody asks for that. Other
+/// clients refuse an image whose config is wrong.
+fn a_push_says_itself_what_a_base_is(ctx: &Ctx) {
+    context(ctx);
+    let registry = Registry::start();
+    built(ctx, BASE, &["-t", "low"]);
+    let base = pushed(ctx, &registry, "low", |_, cmd| cmd);
+    let (mut manifest, mut config) = registry.image("low");
+    let is = config["rootfs"]["diff_ids"].clone();
+    config["rootfs"]["diff_ids"][0] = format!("sha256:{}", "0".repeat(64)).into();
+    let text = config.to_string().into_bytes();
+    let digest = digest_of(&text);
+    manifest["config"]["digest"] = digest.clone().into();
+    manifest["config"]["size"] = text.len().into();
+    let mut blobs = registry.blobs.lock().unwrap();
+    blobs.insert(format!("/v2/low/blobs/{digest}"), text);
+    blobs.insert("/v2/low/manifests/1".into(), manifest.to_string().into_bytes());
+    drop(blobs);
+    let from = format!("FROM {}/low:1\nRUN write /made x\n", registry.name);
+    elsewhere(ctx, build(ctx, &from, &["--plain-http", "-t", "other"])).ok();
+    for _ in 0..2 {
+        let sent = pushed(ctx, &registry, "other", elsewhere);
+        assert_eq!((sent.len(), &sent[0]), (2, &base[0]));
+        assert_eq!(registry.image("other").1["rootfs"]["diff_ids"][0], is[0]);
     }
 }
 

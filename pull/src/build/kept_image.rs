@@ -4,6 +4,7 @@
 //! the layers that its registry has, where the cache has them all.
 
 use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,12 +12,14 @@ use serde_json::{Value, json};
 
 use super::place::{Archive, Facts, Packed, Part, Place};
 use super::stage::{Base, Chain};
+use crate::blob::Blob;
 use crate::bundle::{self, PulledImage};
 use crate::cache::Cache;
 use crate::manifest::{self, Document, MANIFEST_LIMIT};
 use crate::save::{self, Compression, LayerTree, Times, TreeKind, Watch, WrittenLayer};
-use oci_content::digest::Digest;
-use rt_sys::error::Result;
+use oci_content::digest::{Digest, Hasher};
+use oci_layer::decode;
+use rt_sys::error::{Context, Result};
 use rt_sys::{disk, look};
 use rustix::fd::AsFd;
 
@@ -24,6 +27,8 @@ use rustix::fd::AsFd;
 const MOST_BASES: usize = 16;
 /// Docker refuses an image with more layers.
 const MOST_LAYERS: usize = 125;
+/// What stands before the digest of a blob of the cache in the name of the note that says what it is when it is inflated.
+const INFLATED: &str = "root-inflated-";
 /// What the history says of a base whose layers were merged.
 const MERGED: &str = "rt build";
 
@@ -53,8 +58,13 @@ pub(crate) struct KeptImage {
 }
 
 enum KeptLayer {
-    /// As a registry has it.
-    Stored(WrittenLayer, Arc<File>),
+    /// As a registry has it, in the cache.
+    Stored {
+        digest: Digest,
+        size: u64,
+        compression: Compression,
+        file: Arc<File>,
+    },
     Tree {
         id: String,
         facts: Facts,
@@ -102,7 +112,15 @@ impl KeptImage {
     /// Layer `at` as a blob in a file: as it was kept, or written now and kept then.
     pub(crate) fn blob(&self, at: usize, watch: Watch) -> Result<(WrittenLayer, Arc<File>)> {
         let (id, facts, tree) = match &self.layers[at] {
-            KeptLayer::Stored(layer, file) => return Ok((layer.clone(), file.clone())),
+            KeptLayer::Stored { digest, size, compression, file } => {
+                let Archive { diff_id, length, .. } =
+                    self.inflated(&Blob::new(digest.clone(), *size), *compression, file, watch)?;
+                let (compression, digest) = (*compression, digest.clone());
+                return Ok((
+                    WrittenLayer { compression, digest, diff_id, size: *size, plain: length },
+                    file.clone(),
+                ));
+            }
             KeptLayer::Tree { id, facts, tree } => (id, facts, tree),
         };
         let packed = facts.packed.as_ref().filter(|packed| packed.archive.times == tree.times);
@@ -121,6 +139,51 @@ impl KeptImage {
         let facts = self.place.facts(id)?.unwrap_or_else(|| facts.clone());
         self.place.note(id, &Facts { packed: Some(packed), ..facts })?;
         Ok((layer, file))
+    }
+
+    /// What a blob of the cache is when it is inflated, as nobody but the config of its image has said: who pushes it vouches for it,
+    /// and other clients refuse what is another. It is noted.
+    fn inflated(
+        &self,
+        blob: &Arc<Blob>,
+        compression: Compression,
+        file: &Arc<File>,
+        watch: Watch,
+    ) -> Result<Archive> {
+        let times = Times::Own;
+        if compression == Compression::None {
+            return Ok(Archive { times, diff_id: blob.digest.clone(), length: blob.size });
+        }
+        let id = format!("{INFLATED}{}", blob.digest.hex());
+        if let Some(Facts { archive: Some(archive), .. }) = self.place.facts(&id)? {
+            return Ok(archive);
+        }
+        blob.available(file, 0, blob.size);
+        let hashed = hash(BufReader::new(blob.reader()), decode::bomb_limit(blob.size), watch);
+        let (diff_id, length) = hashed.context(|| format!("inflate blob {}", blob.digest))?;
+        let archive = Archive { times, diff_id, length };
+        self.place.note(&id, &Facts { archive: Some(archive.clone()), ..Facts::default() })?;
+        Ok(archive)
+    }
+}
+
+/// The digest and the length of what `compressed` is when it is inflated, at most `most` bytes.
+fn hash(compressed: impl BufRead + Send, most: u64, watch: Watch) -> Result<(Digest, u64)> {
+    let mut plain = decode::plain(compressed)?;
+    let (mut hasher, mut length) = (Hasher::sha256(), 0);
+    let mut buffer = vec![0; 256 << 10];
+    loop {
+        watch.interrupt.check()?;
+        let n = plain.read(&mut buffer)?;
+        if n == 0 {
+            return Ok((hasher.finish(), length));
+        }
+        hasher.update(&buffer[..n]);
+        length += n as u64;
+        watch.meter.add(n as u64);
+        if length > most {
+            return Err(decode::bomb().into());
+        }
     }
 }
 
@@ -197,22 +260,16 @@ fn history_of(bundle: &Path) -> Result<Vec<Value>> {
 
 /// The layers of an image that was pulled, where the cache has them all.
 fn pulled(bundle: &Path, cache: &Cache) -> Result<Option<Apart>> {
-    let Some(config) = bundle::image_config(disk::open_root(bundle)?.as_fd())? else { return Ok(None) };
     // Others could have written anything into what they can change.
     let Ok(image) = PulledImage::of_bundle(bundle) else { return Ok(None) };
     let manifest = image.digest.parse().ok().and_then(|digest| cache.read(&digest, MANIFEST_LIMIT));
     let Some(Document::Manifest(manifest)) = manifest.and_then(|text| manifest::parse(&text).ok()) else {
         return Ok(None);
     };
-    let ids: Vec<Digest> = serde_json::from_value(config["rootfs"]["diff_ids"].clone()).unwrap_or_default();
-    if ids.len() != manifest.layers.len() {
-        return Ok(None);
-    }
-    let stored = ids.into_iter().zip(manifest.layers).map(|(diff_id, layer)| {
+    let stored = manifest.layers.into_iter().map(|layer| {
         let compression = Compression::of_media_type(&layer.media_type)?;
         let file = own_blob(cache, &layer.digest, layer.size)?;
-        let (digest, size) = (layer.digest, layer.size);
-        Some(KeptLayer::Stored(WrittenLayer { compression, digest, diff_id, size, plain: size }, file))
+        Some(KeptLayer::Stored { digest: layer.digest, size: layer.size, compression, file })
     });
     let Some(layers) = stored.collect() else { return Ok(None) };
     let pulled_base = save::pulled_from(bundle)?;

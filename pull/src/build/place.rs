@@ -5,6 +5,7 @@
 //! layers/ID/upper   what an instruction has changed, as the upper layer of an overlay
 //! layers/ID/marked  there where its files are marked (rt_sys::origin)
 //! layers/ID/layer   when it was made and, once an image was made of it, what it is as a tar archive
+//! layers/root-...   what is known of the root of a base, and of a layer of one that was pulled
 //! layers/ID/blob-HEX  once it was pushed, the compressed archive of that digest; the cache of blobs may be shared with others
 //! keys/KEY          a link that names the layer which an instruction gives: docs/design/build.md has what is in a key
 //! images/BUNDLE     of which layers an image of the store was made
