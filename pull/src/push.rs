@@ -21,7 +21,7 @@ use oci_registry::registries_conf::Registries;
 use oci_registry::registry::{ConnectOptions, LocalBlob, Registry, Uploaded};
 use rt_image_store::name::in_registry;
 use rt_image_store::word;
-use rt_sys::error::{Context, Result};
+use rt_sys::error::{Context, Error, Kind, Result};
 use rt_sys::{bail, err, process};
 use rustix::fs::FileType;
 
@@ -113,10 +113,26 @@ pub(crate) fn target(text: &str, registry: Option<&str>) -> Result<Reference> {
 pub(crate) fn run(options: &PushOptions) -> Result<Pushed> {
     let interrupt = Interrupt::install();
     process::raise_open_files();
-    push(options, &interrupt).map_err(|e| match is_interrupted(&e) {
+    let pushed = match push(options, &interrupt) {
+        Err(e) if e.kind() == Kind::Damaged => again(options, &interrupt.afresh(), e),
+        pushed => pushed,
+    };
+    pushed.map_err(|e| match is_interrupted(&e) {
         true => err!("interrupted; {} is what it was", options.target),
         false => e,
     })
+}
+
+/// Pushes once more where something that was kept is damaged, which `refused` may come of: it is made anew.
+fn again(options: &PushOptions, interrupt: &Interrupt, refused: Error) -> Result<Pushed> {
+    let PushSource::Bundle(bundle, None) = &options.source else { return Err(refused) };
+    let (cache, _scratch) = options.cache.open(None)?;
+    let kept = KeptImage::open(bundle, &cache)?;
+    if !kept.map_or(Ok(false), |kept| kept.remove_damaged(&cache, interrupt))? {
+        return Err(refused);
+    }
+    log::info!("{refused}: what was kept of it is damaged, and made anew");
+    push(options, interrupt)
 }
 
 /// What is pushed, as far as it is known before its layers are written.

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 
 tests! {
     BOTH { another_machine_does_not_begin_anew, a_cache_counts_where_it_is_named, caches_that_are_none, a_push_sends_each_layer }
-    BOTH { a_push_says_itself_what_a_base_is }
+    BOTH { a_push_makes_anew_what_is_damaged, a_push_says_itself_what_a_base_is }
     USER { a_push_sends_no_layers_of_another_image }
 }
 
@@ -96,8 +96,13 @@ fn answer(mut stream: TcpStream, kept: &Blobs) -> Option<()> {
             let digest =
                 query.split('&').find_map(|field| field.strip_prefix("digest="))?.replace("%3A", ":");
             let blob = format!("{}/{digest}", path.split(uploads).next()?);
-            kept.insert(blob.clone(), content);
-            (201, Some(blob), Vec::new())
+            match digest_of(&content) == digest {
+                true => {
+                    kept.insert(blob.clone(), content);
+                    (201, Some(blob), Vec::new())
+                }
+                false => (400, None, Vec::new()),
+            }
         }
         "PUT" => {
             kept.insert(path.clone(), body);
@@ -295,6 +300,47 @@ fn pushed(ctx: &Ctx, registry: &Registry, name: &str, change: fn(&Ctx, Cmd) -> C
     let to = format!("{}/{name}:1", registry.name);
     change(ctx, rt(ctx, &["push", "--plain-http", name, &to])).ok();
     layers(&registry.image(name))
+}
+
+/// As a power cut leaves files: a layer that was kept, and one of a base in the cache.
+fn a_push_makes_anew_what_is_damaged(ctx: &Ctx) {
+    context(ctx);
+    let registry = Registry::start();
+    let empty = |dir: &str, name: &str| {
+        let mut found = 0;
+        for dir in fs::read_dir(ctx.path(dir)).unwrap().map(|dir| dir.unwrap().path()) {
+            let files = fs::read_dir(&dir)
+                .map_or(vec![dir], |files| files.map(|file| file.unwrap().path()).collect());
+            for file in files {
+                let is_one = file.file_name().unwrap().to_str().unwrap().starts_with(name);
+                if is_one && fs::metadata(&file).unwrap().is_file() {
+                    let mode = fs::metadata(&file).unwrap().permissions();
+                    let size = fs::metadata(&file).unwrap().len() as usize;
+                    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+                    fs::write(&file, vec![0; size]).unwrap();
+                    fs::set_permissions(&file, mode).unwrap();
+                    found += 1;
+                }
+            }
+        }
+        found
+    };
+    built(ctx, &format!("{BASE}RUN write /made x\n"), &["-t", "own"]);
+    let here = |_: &Ctx, cmd: Cmd| cmd;
+    let first = pushed(ctx, &registry, "own", here);
+    registry.blobs.lock().unwrap().clear();
+    assert_eq!(empty("build/layers", "blob-"), first.len());
+    assert_eq!(pushed(ctx, &registry, "own", here), first);
+    registry.blobs.lock().unwrap().clear();
+    rt(ctx, &["push", "--json", "--plain-http", "own", &format!("{}/own:1", registry.name)]).ok();
+    assert_eq!(layers(&registry.image("own")), first, "what is kept is right again");
+    // Of a base that was pulled, which is one layer then.
+    let from = format!("FROM {}/own:1\nRUN write /more x\n", registry.name);
+    elsewhere(ctx, build(ctx, &from, &["--plain-http", "-t", "other"])).ok();
+    registry.blobs.lock().unwrap().clear();
+    let layer = first[0].strip_prefix("sha256:").unwrap();
+    assert_eq!(empty("other-cache/blobs/sha256", layer), 1);
+    assert_eq!(pushed(ctx, &registry, "other", elsewhere).len(), 2);
 }
 
 /// The config of a base that was pulled may say anything of its layers, which are looked at only where somebody asks for that. Other

@@ -33,6 +33,11 @@ impl Interrupt {
         self.failed.store(true, Ordering::Relaxed);
     }
 
+    /// One for other threads: what failed before does not stop them, and a signal does.
+    pub fn afresh(&self) -> Interrupt {
+        Interrupt { signal: self.signal.clone(), failed: Arc::default() }
+    }
+
     /// True after a signal.
     pub fn signalled(&self) -> bool {
         self.signal.load(Ordering::Relaxed)

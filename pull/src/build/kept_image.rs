@@ -18,8 +18,9 @@ use crate::cache::Cache;
 use crate::manifest::{self, Document, MANIFEST_LIMIT};
 use crate::save::{self, Compression, LayerTree, Times, TreeKind, Watch, WrittenLayer};
 use oci_content::digest::{Digest, Hasher};
+use oci_content::interrupt::Interrupt;
 use oci_layer::decode;
-use rt_sys::error::{Context, Result};
+use rt_sys::error::{Kind, Result};
 use rt_sys::{disk, look};
 use rustix::fd::AsFd;
 
@@ -160,10 +161,43 @@ impl KeptImage {
         }
         blob.available(file, 0, blob.size);
         let hashed = hash(BufReader::new(blob.reader()), decode::bomb_limit(blob.size), watch);
-        let (diff_id, length) = hashed.context(|| format!("inflate blob {}", blob.digest))?;
+        let (diff_id, length) = hashed.map_err(|e| match e.kind() {
+            Kind::Interrupted => e,
+            // The blob may be so, which its digest tells.
+            _ => e.of_kind(Kind::Damaged).context(format!("inflate blob {}", blob.digest)),
+        })?;
         let archive = Archive { times, diff_id, length };
         self.place.note(&id, &Facts { archive: Some(archive.clone()), ..Facts::default() })?;
         Ok(archive)
+    }
+
+    /// Removes what was kept, or is in the cache, and is not as its digest says: a power cut may have emptied it. True where there
+    /// was such.
+    pub(crate) fn remove_damaged(&self, cache: &Cache, interrupt: &Interrupt) -> Result<bool> {
+        let is_damaged = |digest: &Digest, size, file: &Arc<File>| match Blob::new(digest.clone(), size)
+            .verify(file, 0, interrupt)
+        {
+            Err(e) if e.kind() == Kind::Damaged => Ok(true),
+            verified => verified.map(|()| false),
+        };
+        let mut removed = false;
+        for layer in &self.layers {
+            match layer {
+                KeptLayer::Stored { digest, size, file, .. } => {
+                    removed |= is_damaged(digest, *size, file)? && cache.remove(digest)?.is_some();
+                }
+                KeptLayer::Tree { id, .. } => {
+                    let facts = self.place.facts(id)?;
+                    let Some(packed) = facts.and_then(|facts| facts.packed) else { continue };
+                    let Some(file) = self.place.blob(id, &packed.digest, packed.size)? else { continue };
+                    if is_damaged(&packed.digest, packed.size, &Arc::new(file))? {
+                        self.place.remove_blob(id, &packed.digest)?;
+                        removed = true;
+                    }
+                }
+            }
+        }
+        Ok(removed)
     }
 }
 

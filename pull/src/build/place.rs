@@ -312,6 +312,12 @@ impl Place {
         Ok((length == size).then_some(file))
     }
 
+    /// Removes the compressed archive of a layer or root.
+    pub(super) fn remove_blob(&self, id: &str, digest: &Digest) -> Result<()> {
+        let path = self.path.join("layers").join(id).join(blob_name(digest));
+        fs::remove_file(&path).context(|| format!("remove {}", path.display()))
+    }
+
     /// A file for the compressed archive of a layer or root.
     pub(super) fn new_blob(&self, id: &str) -> Result<NewBlob> {
         let dir = self.path.join("layers").join(id);

@@ -10,7 +10,7 @@ use crate::http::{self, Answer, Failure, FailureKind, Part, Payload, Request, is
 use oci_content::digest::Digest;
 use oci_content::meter::Meter;
 use oci_content::notes;
-use rt_sys::error::{Error, Result};
+use rt_sys::error::{Error, Kind, Result};
 use rt_sys::{bail, err};
 
 /// A blob that is in a file.
@@ -55,6 +55,9 @@ struct Session {
 impl Registry {
     /// Sends a blob, unless the registry has it. `from`: a repository of this registry that may have it. `meter` counts its bytes
     /// from what it has now.
+    ///
+    /// # Errors
+    /// Of kind [`Kind::Damaged`] where the registry says that its bytes have another digest.
     pub fn upload(&self, blob: &LocalBlob, from: Option<&str>, meter: &Meter) -> Result<Uploaded> {
         let connection = self.own()?;
         let before = meter.have();
@@ -77,7 +80,7 @@ impl Registry {
             let whole = self.send_all(connection, blob, &mut session, meter, before).map_err(named)?;
             match self.finish(connection, blob, &session).map_err(named)? {
                 None => return done(Uploaded::Sent),
-                Some(refused) if last || whole => return Err(named(refused)),
+                Some(refused) if last || whole => return Err(named(refused.of_kind(Kind::Damaged))),
                 Some(refused) => log::info!("{}: sending it once more", named(refused)),
             }
             last = true;
