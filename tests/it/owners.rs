@@ -15,11 +15,11 @@ use std::process::Command;
 
 tests! {
     ALL { owners_of_a_run_are_in_the_image }
-    USER { layers_of_a_run_keep_owners, names_lead_to_no_descriptor_of_the_supervisor, what_cannot_be_marked_stays_roots }
+    USER { layers_of_a_run_keep_owners, names_lead_to_no_descriptor_of_the_supervisor, what_cannot_be_marked_stays_roots, what_cannot_be_marked_and_has_the_mark }
     BOTH {
         what_is_recorded_is_told, links_and_names_share_an_owner, links_pipes_and_sockets_have_owners,
         links_and_pipes_keep_owners, links_of_users_are_theirs, copies_belong_to_whom_chown_names, users_own_what_they_make,
-        what_other_names_share_stays_whose_it_was,
+        what_other_names_share_stays_whose_it_was, directories_that_give_the_mark,
         images_keep_their_owners, a_dead_supervisor_ends_its_container,
         a_hostile_program_harms_itself, names_lead_out_of_no_build,
     }
@@ -335,6 +335,27 @@ fn what_other_names_share_stays_whose_it_was(ctx: &Ctx) {
     has_all(&format!("FROM base\nSHELL [\"/probe\"]\n{user}"), &[]);
     has_all(&format!("FROM base\nSHELL [\"/probe\"]\n{user}"), &["--no-cache"]);
     is_clean(ctx);
+}
+
+/// A usual tuning of a home directory: what is made in it has the flag that marks files.
+fn give_the_mark(ctx: &Ctx) {
+    for name in ["build", "images"] {
+        fs::set_permissions(ctx.mkdir(name), fs::Permissions::from_mode(0o700)).unwrap();
+        if !Command::new("chattr").arg("+A").arg(ctx.path(name)).status().is_ok_and(|status| status.success())
+        {
+            skip!("no chattr(1), or a file system without flags");
+        }
+    }
+}
+
+fn directories_that_give_the_mark(ctx: &Ctx) {
+    give_the_mark(ctx);
+    what_other_names_share_stays_whose_it_was(ctx);
+}
+
+fn what_cannot_be_marked_and_has_the_mark(ctx: &Ctx) {
+    give_the_mark(ctx);
+    what_cannot_be_marked_stays_roots(ctx);
 }
 
 /// Nothing is marked in a base that others can change. Its files have several names here, as a layer of the build shares them; the first

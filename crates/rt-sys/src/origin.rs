@@ -3,6 +3,9 @@
 //! overlayfs notes itself what it has copied, but not of a file with several names, which a tree that shares files has many of. What it
 //! copies with a file are attributes and inode flags (ioctl_iflags(2)). Programs copy attributes, too (`cp -a`), and no flags. Of the
 //! flags FS_NOATIME_FL means least in a tree into which nobody writes.
+//!
+//! It is a usual tuning as well (`chattr +A` on a home directory): a directory gives it to what is made in it. So no directory that an
+//! overlay writes in, or copies, may have it; there only marks and their copies do.
 
 use std::os::fd::BorrowedFd;
 use std::sync::LazyLock;
@@ -33,6 +36,20 @@ pub fn mark(file: BorrowedFd) -> Result<bool> {
         Err(Errno::NOTTY | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => Ok(false),
         Err(Errno::PERM | Errno::ACCESS | Errno::ROFS) => Ok(false),
         Err(e) => Err(e).context(|| format!("mark {}", fd::shown(file))),
+    }
+}
+
+/// Takes the flag from an open directory, so that it gives it to no file. Nothing happens to one of somebody else.
+///
+/// # Errors
+/// As of ioctl(2).
+pub fn clear(dir: BorrowedFd) -> Result<()> {
+    if !is_marked(dir)? {
+        return Ok(());
+    }
+    match ioctl_getflags(dir).and_then(|flags| ioctl_setflags(dir, flags - IFlags::NOATIME)) {
+        Ok(()) | Err(Errno::PERM | Errno::ACCESS | Errno::ROFS) => Ok(()),
+        Err(e) => Err(e).context(|| format!("set the flags of {}", fd::shown(dir))),
     }
 }
 

@@ -197,13 +197,15 @@ fn mark_tree(dir: &OwnedFd, name: &str, interrupt: &Interrupt) -> Result<()> {
     }
 }
 
-/// Marks the files below `root`, and links and pipes of root's by a record that says so. False where that cannot be done.
+/// Marks the files below `root`, and links and pipes of root's by a record that says so; directories, which overlays copy, give no mark.
+/// False where that cannot be done.
 fn mark_all(root: &OwnedFd, interrupt: &Interrupt) -> Result<bool> {
     let mut left = vec![PathBuf::new()];
     let mut are_all = true;
     while let Some(inner) = left.pop() {
         interrupt.check()?;
         let dir = open_in(root.as_fd(), &inner, DIRECTORY)?;
+        origin::clear(dir.as_fd())?;
         for (name, kind) in disk::entries(dir.as_fd())? {
             let is_file = kind == FileType::RegularFile;
             if kind == FileType::Directory {
@@ -227,6 +229,7 @@ pub(super) fn give_new(upper: &Path, lower: &[OwnedFd], owner: Owner) -> Result<
     let mut left = vec![PathBuf::new()];
     while let Some(inner) = left.pop() {
         let dir = open_in(root.as_fd(), &inner, DIRECTORY)?;
+        // Its own program has tuned it, or it is a copy of somebody else's.
         let gives_its_flags = origin::is_marked(dir.as_fd())?;
         for (name, kind) in disk::entries(dir.as_fd())? {
             let path = inner.join(std::ffi::OsStr::from_bytes(&name));
@@ -235,7 +238,7 @@ pub(super) fn give_new(upper: &Path, lower: &[OwnedFd], owner: Owner) -> Result<
                 Some(Recordable::File(file)) => file,
                 Some(Recordable::Bare(any, kind)) => {
                     if owner::recorded_bare(any.as_fd()).context(shown)?.is_none()
-                        && !may_be_copied(lower, &path, kind).context(shown)?
+                        && !may_be_copied(lower, &path, kind, true).context(shown)?
                     {
                         owner::record_bare_of(any.as_fd(), owner).context(shown)?;
                     }
@@ -250,7 +253,7 @@ pub(super) fn give_new(upper: &Path, lower: &[OwnedFd], owner: Owner) -> Result<
             let known = disk::has_xattr(file.as_fd(), COPIED).context(shown)?
                 || owner::recorded(file.as_fd()).context(shown)?.is_some()
                 || is_marked().context(shown)?
-                || may_be_copied(lower, &path, FileType::RegularFile).context(shown)?;
+                || may_be_copied(lower, &path, FileType::RegularFile, !gives_its_flags).context(shown)?;
             if !known {
                 owner::record(file.as_fd(), owner).context(shown)?;
             }
@@ -263,9 +266,9 @@ pub(super) fn give_new(upper: &Path, lower: &[OwnedFd], owner: Owner) -> Result<
 }
 
 /// True where a layer below has a root's file of that kind at `path` whose copies have no mark: a link or a pipe, or a file with several
-/// names, which is not marked itself, since it is somebody else's or its file system marks none. A new file in its place would rather
-/// be taken for a copy than a copy for new.
-fn may_be_copied(lower: &[OwnedFd], path: &Path, kind: FileType) -> Result<bool> {
+/// names, which is not marked itself, since it is somebody else's or its file system marks none, or whose mark says nothing. A new file in
+/// its place would rather be taken for a copy than a copy for new.
+fn may_be_copied(lower: &[OwnedFd], path: &Path, kind: FileType, marks_count: bool) -> Result<bool> {
     for tree in lower.iter().rev() {
         let any = match open_in(tree.as_fd(), path, OFlags::PATH | OFlags::NOFOLLOW) {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
@@ -282,7 +285,8 @@ fn may_be_copied(lower: &[OwnedFd], path: &Path, kind: FileType) -> Result<bool>
             return Ok(false);
         }
         let file = open_in(tree.as_fd(), path, FILE)?;
-        return Ok(!origin::is_marked(file.as_fd())? && owner::recorded(file.as_fd())?.is_none());
+        let is_known = marks_count && origin::is_marked(file.as_fd())?;
+        return Ok(!is_known && owner::recorded(file.as_fd())?.is_none());
     }
     Ok(false)
 }

@@ -34,7 +34,7 @@ use rt_image_store::word::changeable_by_others;
 use rt_sys::error::{Context, Result};
 use rt_sys::owned::Owned;
 use rt_sys::rootfs::name_of_overlay_stranger;
-use rt_sys::{bail, disk, err, look, tree};
+use rt_sys::{bail, disk, err, look, origin, tree};
 
 /// A layer that no build has used for so long is removed by the next build that makes one.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -456,6 +456,11 @@ impl Session {
             .and_then(|()| make(&path.join("upper")))
             .and_then(|()| fs::set_permissions(path.join("upper"), fs::Permissions::from_mode(mode)))
             .context(|| format!("make {}", path.display()))?;
+        for dir in ["work", "upper"] {
+            let dir = path.join(dir);
+            let file = fs::File::open(&dir).context(|| format!("open {}", dir.display()))?;
+            origin::clear(file.as_fd())?;
+        }
         Ok(path)
     }
 }
