@@ -306,7 +306,7 @@ for shape in init first; do
 	done
 done
 
-for part in full hostile trap reach rights places left; do . integration/checkpoint/$part; done
+for part in full hostile trap reach rights places left unusual; do . integration/checkpoint/$part; done
 
 # podman and containerd, as root.
 integration/packages podman conmon containerd runc iproute2

@@ -437,6 +437,21 @@ static void proc_file(void)
 	MUST(read(machine, &byte, 1) == 1 && byte == 'M' && read(own, &byte, 1) == 1 && byte == 'c');
 }
 
+// A file of /proc of its youngest child, which has ended.
+static void proc_of_ended(void)
+{
+	char path[40], byte;
+	pid_t child = fork();
+	MUST(child >= 0);
+	if (child == 0)
+		for_ever(NULL);
+	snprintf(path, sizeof path, "/proc/%d/stat", child);
+	int fd = open(path, O_RDONLY);
+	MUST(fd >= 0 && kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
+	stay();
+	MUST(read(fd, &byte, 1) < 0 && errno == ESRCH);
+}
+
 // A directory of /proc that no descriptor leads to: the working directory, and one that is on its way through a socket.
 static void proc_cwd(void)
 {
@@ -569,6 +584,16 @@ static void renewed(void)
 static void called_memory(void)
 {
 	int fd = file_with("/memfd:x (deleted)", O_EXCL);
+	char *map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	MUST(map != MAP_FAILED && close(fd) == 0);
+	stay();
+	MUST(map[0] == '0');
+}
+
+// A mapped file whose name the kernel does not show as it is.
+static void newline(void)
+{
+	int fd = file_with("/out/a\nb", 0);
 	char *map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	MUST(map != MAP_FAILED && close(fd) == 0);
 	stay();
@@ -865,6 +890,7 @@ static const struct {
 	{ "dropped-file", dropped_file }, { "dropped-map", dropped_map }, { "own-memory", own_memory }, { "below", below },
 	{ "datagrams-renamed", datagrams_renamed }, { "own-log", own_log }, { "follow", follow }, { "output-twice", output_twice },
 	{ "removed-run", removed_run }, { "removed-both", removed_both }, { "removed-long", removed_long },
+	{ "proc-of-ended", proc_of_ended }, { "newline", newline },
 };
 
 int main(int count, char **words)

@@ -296,7 +296,7 @@ fn seal(
         },
         ids: processes::ids_of(&tree.program().dir())?,
         gpus: parted.gpus.clone(),
-        ..Manifest::new(tree.program().inside, tree.highest())?
+        ..Manifest::new(tree.program().inside, tree.highest().max(found.highest))?
     };
     reach::check_queues(&draft.image)?;
     if manifest.is_of_first() {

@@ -4,7 +4,7 @@
 use super::files::{self, Files, Memory, Place, Watched};
 use super::manifest::Kind;
 use super::places::{self, Places};
-use super::processes::{self, Process, Tree, mapped_in};
+use super::processes::{self, Process, Status, Tree, mapped_in};
 use super::reach;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Mounted};
@@ -49,6 +49,8 @@ pub(super) struct Found {
     pub watches: bool,
     /// The paths of those that a process has open, or works in.
     pub watched: BTreeSet<PathBuf>,
+    /// The highest number of a process of which a file of procfs is open: where it has ended, criu makes one with that number, too.
+    pub highest: i32,
 }
 
 /// Whether the tree's network is that of the host, whose connections nobody can take over.
@@ -187,6 +189,7 @@ pub(super) fn check(
     let several_ids = processes::has_several_ids(&tree.program().dir())?;
     for descriptor in &descriptors {
         let checked = check_descriptor(descriptor, &memory_files, tree.program().inside == 1, &mut found)
+            .and_then(|()| check_ended(descriptor, tree.program()))
             .and_then(|()| if several_ids { check_process_file(descriptor) } else { Ok(()) });
         descriptor.unless_closed(checked)?;
     }
@@ -360,19 +363,23 @@ fn check_maps(tree: &Tree, place: Place<'_>, files: &mut Files) -> Result<BTreeS
             if mapped.path.starts_with('/') && !is_memory && mapped.path != "/dev/zero" {
                 match reach::open_mapped(place.root, &mapped)? {
                     Some(opened) => files.note_mapped(place, process, &mapped, &opened)?,
-                    None => {
-                        return Err(err!(
-                            "{} has {} in its memory, and another file is there by now",
-                            process.shown(),
-                            mapped.path
-                        )
-                        .hint("criu opens it by its name"));
-                    }
+                    None => return Err(not_there(process, mapped.path)),
                 }
             }
         }
     }
     Ok(memory_files)
+}
+
+/// Why the file `path` is not found that a process has mapped.
+fn not_there(process: &Process, path: &str) -> Error {
+    let shown = process.shown();
+    // As proc_pid_maps(5) has it.
+    match path.contains("\\012") {
+        true => err!("{shown} has {path} in its memory, whose name has a newline").hint("rename it"),
+        false => err!("{shown} has {path} in its memory, and another file is there by now")
+            .hint("criu opens it by its name"),
+    }
 }
 
 /// The root of a process.
@@ -438,7 +445,7 @@ fn check_map(
 
 /// The device number of a mapped file as its path leads to it, in the form of proc_pid_maps(5).
 fn device_of(process: &Process, path: &str) -> Result<Option<String>> {
-    // What is escaped in maps is a newline, which no library has.
+    // What is escaped in maps is a newline: nothing is found by such a name.
     let seen = format!("/proc/{}/root{path}", process.pid);
     match fs::stat(&seen) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice => {
@@ -490,6 +497,9 @@ fn check_descriptor(
         );
     }
     let stat = fs::stat(descriptor.path()).context(|| format!("look at {text}"))?;
+    if on.f_type as u64 == PROC_MAGIC {
+        found.highest = found.highest.max(of_process(&text).map_or(0, |(number, _)| number));
+    }
     if FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice {
         // Such a program is restored before it has a session that could have a terminal.
         if is_first && TERMINALS.contains(&fs::major(stat.st_rdev)) {
@@ -512,34 +522,60 @@ fn check_descriptor(
 /// open it anew.
 fn check_process_file(descriptor: &Descriptor<'_>) -> Result<()> {
     /// What everybody may open of any process.
-    const HARMLESS: [&str; 12] = [
-        "cgroup", "cmdline", "comm", "limits", "mountinfo", "mounts", "oom_score", "oom_score_adj", "stat", "statm",
+    const HARMLESS: [&str; 13] = [
+        "cgroup", "cmdline", "comm", "limits", "mountinfo", "mounts", "net", "oom_score", "oom_score_adj", "stat", "statm",
         "status", "task",
     ];
+    let text = descriptor.text();
     if !descriptor.target.is_absolute()
-        || fs::statfs(descriptor.path()).context(|| format!("look at {}", descriptor.text()))?.f_type as u64 != PROC_MAGIC
+        || fs::statfs(descriptor.path()).context(|| format!("look at {text}"))?.f_type as u64 != PROC_MAGIC
     {
         return Ok(());
     }
-    let is_number = |part: &&str| part.bytes().all(|byte| byte.is_ascii_digit());
-    let text = descriptor.text();
-    // Wherever procfs is mounted; /proc/irq and others have numbers, too.
-    let below = text.strip_prefix("/proc/");
-    let mut parts = below.unwrap_or(&text).split('/').filter(|part| !part.is_empty());
-    let number = if below.is_some() { parts.next().filter(is_number) } else { parts.find(is_number) };
-    // Of a thread what follows its number.
-    let parts: Vec<&str> = parts.collect();
-    let of_it = match &parts[..] {
-        ["task", _, rest @ ..] => rest,
-        all => all,
-    };
-    match of_it.first() {
-        Some(name) if number.is_some() && *name != "net" && !HARMLESS.contains(name) => Err(descriptor.refused(
+    match of_process(&text) {
+        Some((_, Some(name))) if !HARMLESS.contains(&name) => Err(descriptor.refused(
             &format!("{text}, of a process whose rights can be others by now"),
             "criu would open it anew, and it could show more than it does now: have the program close it",
         )),
         _ => Ok(()),
     }
+}
+
+/// Refuses a file of procfs of a process that has ended, where `program` leads a group of its own in another one's session. criu makes a
+/// process in that group, which may not be there yet.
+fn check_ended(descriptor: &Descriptor<'_>, program: &Process) -> Result<()> {
+    let text = descriptor.text();
+    let Some(below) = text.strip_prefix("/proc/").filter(|_| of_process(&text).is_some()) else {
+        return Ok(());
+    };
+    let number = below.split('/').next().unwrap_or(below);
+    let is_there = look::exists(program.dir().join("root/proc").join(number))?;
+    let Some(status) = Status::of_thread(program.pid, program.pid)?.filter(|_| !is_there) else {
+        return Ok(());
+    };
+    let [group, session] = [status.last("NSpgid")?, status.last("NSsid")?];
+    match group == program.inside && session != group {
+        true => {
+            Err(descriptor
+                .refused(&format!("{text}, of a process that has ended"), "have the program close it"))
+        }
+        false => Ok(()),
+    }
+}
+
+/// The number of the process that the file `text` of procfs is of, and what of it that shows, by the name in the directory of the process
+/// or of a thread.
+fn of_process(text: &str) -> Option<(i32, Option<&str>)> {
+    let is_number = |part: &&str| part.bytes().all(|byte| byte.is_ascii_digit());
+    // Wherever procfs is mounted; /proc/irq and others have numbers, too.
+    let below = text.strip_prefix("/proc/");
+    let mut parts = below.unwrap_or(text).split('/').filter(|part| !part.is_empty());
+    let number = if below.is_some() { parts.next().filter(is_number) } else { parts.find(is_number) };
+    let name = match parts.next() {
+        Some("task") if parts.next().is_some() => parts.next(),
+        name => name,
+    };
+    Some((number?.parse().ok()?, name))
 }
 
 /// A timer whose tick nobody has read is restored disarmed, and its reader waits for ever.
