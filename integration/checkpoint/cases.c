@@ -775,21 +775,46 @@ static void removed_long(void)
 
 // A thread that has chosen its processor.
 static void *on_one_processor(void *result)
+static cpu_set_t processors(void)
 {
-	cpu_set_t set, now;
+	cpu_set_t set;
 	MUST(sched_getaffinity(0, sizeof set, &set) == 0);
+	return set;
+}
+
+// Has this thread run on one processor.
+static cpu_set_t choose_one(void)
+{
+	cpu_set_t set = processors();
 	for (int n = CPU_COUNT(&set) - 1, cpu = 0; n > 0; cpu++)
 		if (CPU_ISSET(cpu, &set)) {
 			CPU_CLR(cpu, &set);
 			n--;
 		}
 	MUST(sched_setaffinity(0, sizeof set, &set) == 0);
+	return set;
+}
+
+// A thread that has chosen its processor.
+static void *on_one_processor(void *result)
+{
+	cpu_set_t set = choose_one(), now;
 	*(int *)result = 1;
 	struct stat s;
 	while (stat("/out/go", &s) != 0)
 		nap();
-	MUST(sched_getaffinity(0, sizeof now, &now) == 0 && CPU_EQUAL(&set, &now));
+	now = processors();
+	MUST(CPU_EQUAL(&set, &now));
 	return NULL;
+}
+
+// The first thread, which the others are started by.
+static void pinned_first(void)
+{
+	cpu_set_t set = choose_one(), now;
+	stay();
+	now = processors();
+	MUST(CPU_EQUAL(&set, &now));
 }
 
 static void pinned(void)
@@ -891,6 +916,7 @@ static const struct {
 	{ "datagrams-renamed", datagrams_renamed }, { "own-log", own_log }, { "follow", follow }, { "output-twice", output_twice },
 	{ "removed-run", removed_run }, { "removed-both", removed_both }, { "removed-long", removed_long },
 	{ "proc-of-ended", proc_of_ended }, { "newline", newline },
+	{ "memory-of-child", memory_of_child }, { "proc-of-ended", proc_of_ended }, { "newline", newline }, { "pinned-first", pinned_first },
 };
 
 int main(int count, char **words)

@@ -289,7 +289,7 @@ fn seal(
         open: found.files,
         memory,
         own_network: subject.network() == Network::Own,
-        pinned: Pinned::of(&tree)?,
+        pinned: Pinned::of(&tree, &subject.record.processors)?,
         layer: match &options.layer {
             Some(layer) if restore::has_something(layer)? => Some(layer.clone()),
             _ => None,

@@ -363,7 +363,10 @@ impl<'a> Launch<'a> {
     }
 
     /// Saves the record for the first time. `ignored` are the signals that init ignores.
-    fn publish(&self, dir: &ContainerDir, record: &Record, ignored: u64) -> Result<()> {
+    /// `first` is the process that has the processors of the container, 0 for this one.
+    fn publish(&self, dir: &ContainerDir, record: &Record, first: i32, ignored: u64) -> Result<()> {
+        let processors = if self.plan.init { Vec::new() } else { process::affinity_of(first)? };
+        let record = &Record { processors, ..record.clone() };
         dir.save_new(record, &self.config.text)?;
         let Some(task) = self.member() else { return Ok(()) };
         if let Some(config) = self.images.image_config() {
@@ -402,7 +405,7 @@ impl<'a> Launch<'a> {
             let own = process::stat(&self.proc, "self")?;
             let record = Record { in_place: true, ..self.record(own.pid, own.start_time, init.mount_id()?) };
             self.store.sweep(SWEPT_PER_RUN);
-            self.publish(dir, &record, own.ignored)?;
+            self.publish(dir, &record, 0, own.ignored)?;
             if !record.shared {
                 self.store.note_in_place(&dir.id, own.pid)?;
             }
@@ -420,7 +423,7 @@ impl<'a> Launch<'a> {
         let runtime = own_pidfd()?;
         let state_json = |_: Status, _: i32| Ok(Vec::new());
         let publish = |own: &process::Stat, mount_ns: Option<MountNamespaceId>| {
-            self.publish(dir, &self.record(own.pid, own.start_time, mount_ns), own.ignored)
+            self.publish(dir, &self.record(own.pid, own.start_time, mount_ns), 0, own.ignored)
         };
         let runtime = Some(runtime.as_fd());
         let init = Init { runtime, publish: &publish, ..self.init(dir, None, &state_json) };
@@ -589,7 +592,7 @@ impl<'a> Launch<'a> {
                 Some(FromInit::Ready(mount_ns)) => {
                     let stat = process::stat(&self.proc, &pid.to_string()).context(|| "look at init")?;
                     let record = self.record(pid, stat.start_time, mount_ns);
-                    self.publish(dir, &record, stat.ignored)?;
+                    self.publish(dir, &record, child.pid.as_raw_nonzero().get(), stat.ignored)?;
                     let program = restored.as_ref().unwrap_or(child);
                     self.request.handover.hand_over_process(pid, &program.pidfd)?;
                     known = Some(record);
@@ -678,6 +681,7 @@ impl<'a> Launch<'a> {
             shared: self.member().is_some(),
             keeps_keyring: self.plan.no_new_keyring,
             confinement: self.plan.process.confinement,
+            processors: Vec::new(),
         }
     }
 

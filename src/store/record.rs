@@ -64,6 +64,10 @@ pub(crate) struct Record {
     /// What its programs are kept from.
     #[serde(default, rename = "kept_from")]
     pub confinement: Confinement,
+    /// The processors that its program began with, in words of 64 bits; empty where its first process is an init of `rt`'s own, which
+    /// has them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub processors: Vec<u64>,
 }
 
 /// What no namespace keeps apart, and a filter of `rt`'s own refuses beside that of the config.

@@ -428,17 +428,43 @@ pub fn set_scheduler(attr: SchedAttr) -> Result<()> {
     Ok(())
 }
 
-/// Limits this process to the CPUs in `mask`, in words of 64 bits (sched_setaffinity(2)). The kernel takes masks of any
-/// length, and counts only the CPUs that there are.
+/// Limits this process to the CPUs in `mask`, see [`set_affinity_of`].
 ///
 /// # Errors
 /// EINVAL where the machine, or the cpuset of this process, has none of these CPUs.
 pub fn set_affinity(mask: &[u64]) -> Result<()> {
-    let (pid, bytes) = (0 as libc::pid_t, std::mem::size_of_val(mask));
+    set_affinity_of(0, mask)
+}
+
+/// Limits `thread`, 0 for this one, to the CPUs in `mask`, in words of 64 bits (sched_setaffinity(2)). The kernel takes masks of any
+/// length, and counts only the CPUs that there are.
+///
+/// # Errors
+/// EINVAL as for [`set_affinity`]; ESRCH where the thread has ended.
+pub fn set_affinity_of(thread: i32, mask: &[u64]) -> Result<()> {
+    let (pid, bytes): (libc::pid_t, _) = (thread, std::mem::size_of_val(mask));
     // SAFETY: the kernel reads `bytes` bytes of `mask`.
     check(unsafe { libc::syscall(libc::SYS_sched_setaffinity, pid, bytes, mask.as_ptr()) })?;
     Ok(())
 }
+
+/// The CPUs of `thread`, 0 for this one, as such a mask (sched_getaffinity(2)).
+///
+/// # Errors
+/// ESRCH where the thread has ended.
+pub fn affinity_of(thread: i32) -> Result<Vec<u64>> {
+    // The kernel refuses a mask that is shorter than its own, which has a bit for each CPU that there could be.
+    let mut mask = [0_u64; MOST_CPUS / 64];
+    let (pid, bytes): (libc::pid_t, _) = (thread, size_of_val(&mask));
+    // SAFETY: the kernel writes at most `bytes` bytes to `mask`.
+    let got = unsafe { libc::syscall(libc::SYS_sched_getaffinity, pid, bytes, mask.as_mut_ptr()) };
+    check(got)?;
+    let last = mask.iter().rposition(|word| *word != 0);
+    Ok(mask[..last.map_or(0, |last| last + 1)].to_vec())
+}
+
+/// How many CPUs the kernel can be built for, and more (8192, NR_CPUS of x86).
+const MOST_CPUS: usize = 1 << 16;
 
 /// Sets this process's memory policy (set_mempolicy(2)); `nodes` is a bit mask in words of 64.
 pub fn set_memory_policy(mode: u32, nodes: &[u64]) -> Result<()> {
@@ -617,9 +643,8 @@ pub fn raise_open_files() {
 
 /// The processors that this process may use.
 pub fn affinity() -> usize {
-    // EINVAL where the kernel counts more CPUs than the set can hold, which is 1024.
-    let counted = rustix::thread::sched_getaffinity(None).map(|set| set.count().max(1) as usize);
-    counted.unwrap_or_else(|_| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
+    let count = |mask: Vec<u64>| mask.iter().map(|word| word.count_ones() as usize).sum::<usize>().max(1);
+    affinity_of(0).map_or(1, count)
 }
 
 /// True where a process of this PID namespace has that number. EPERM means that it is another user's.
