@@ -2,6 +2,7 @@
 
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::fd;
+use rt_sys::mount::{self, Param};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -20,6 +21,19 @@ pub(super) fn make(dir: &OwnedFd, name: &str) -> Result<()> {
     }
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR).context(|| format!("make {name}")).map(drop)
+}
+
+/// The same, in a file system in memory where nothing can be written to `dir`: returns that, and why. It ends with its descriptors.
+pub(super) fn make_anywhere(dir: &OwnedFd, name: &str) -> Result<Option<(OwnedFd, Error)>> {
+    const REFUSED: [i32; 5] = [libc::EROFS, libc::ENOSPC, libc::EDQUOT, libc::EACCES, libc::EPERM];
+    match make(dir, name) {
+        Err(e) if REFUSED.iter().any(|errno| e.is(*errno)) => {
+            let memory = mount::new_fs("tmpfs", "tmpfs", &[Param::Value("mode".into(), "700".into())], 0)?;
+            make(&memory, name)?;
+            Ok(Some((memory, e)))
+        }
+        made => made.map(|()| None),
+    }
 }
 
 /// The error with the first two that criu has written to `name` in `dir`.

@@ -230,7 +230,6 @@ impl Checkpoint for Restore {
         filters::check_image(&source.image, &most.filters)?;
         source.manifest.gpus.map(Path::new("/"))?;
         memory_fs::restore(&source.manifest.memory, &memory_fs::of_config(config), &source.image)?;
-        let log_in = source.work.as_ref().unwrap_or(&source.image.dir);
         reach::check_paths(&source.image)?;
         let own = memory_fs::own(config);
         Reach::of_container(&source.manifest.open, &own)?.check_paths()?;
@@ -238,7 +237,9 @@ impl Checkpoint for Restore {
         if let Some(places) = Places::of(Path::new("/proc/self"), &own, &source.manifest.open.users)? {
             places.check_image(&source.image)?;
         }
-        criu_log::make(log_in, "restore.log")?;
+        let log_in = source.work.as_ref().unwrap_or(&source.image.dir);
+        let in_memory = criu_log::make_anywhere(log_in, "restore.log")?;
+        let log_in = in_memory.as_ref().map_or(log_in, |(dir, _)| dir);
         let begun = left::begin(&source.image, &own)?;
         let no_links = NoLinks::begin()?;
         let mut held = |what: Held| {
@@ -247,11 +248,14 @@ impl Checkpoint for Restore {
             }
             held(what)
         };
-        let restored = source.run_criu(self.tcp_close, runtime, &mut held);
+        let restored = source.run_criu(self.tcp_close, log_in, runtime, &mut held);
         restored.map_err(|e| match source.manifest.open.missing() {
             Some(path) => err!("{}, which the program had open, is not there any more", path.display())
                 .hint(OF_ALL_NODES),
-            None => criu_log::explain_in(e, log_in, "restore.log"),
+            None => {
+                let explained = criu_log::explain_in(e, log_in, "restore.log");
+                in_memory.iter().fold(explained, |e, (_, why)| e.hint(format!("its log is not kept: {why}")))
+            }
         })?;
         begun.iter().for_each(left::Begun::end);
         Ok(source.manifest.program)
@@ -346,14 +350,15 @@ impl Source {
     fn run_criu(
         &self,
         tcp_close: bool,
+        log_in: &OwnedFd,
         runtime: Option<BorrowedFd<'_>>,
         held: &mut dyn FnMut(Held) -> Result<()>,
     ) -> Result<()> {
         let streams = self.streams()?;
-        let mut args = self.arguments(tcp_close, &streams);
+        let mut args = self.arguments(tcp_close, log_in, &streams);
         let gate = Gate::new(&self.exe)?;
         args.extend(gate.arguments());
-        let mut keep: Vec<&OwnedFd> = std::iter::once(&self.image.dir).chain(&self.work).collect();
+        let mut keep: Vec<&OwnedFd> = vec![&self.image.dir, log_in];
         keep.extend(streams.iter().map(|(stream, _)| stream));
         keep.extend(gate.descriptors());
         let try_criu = || {
@@ -406,9 +411,8 @@ impl Source {
         Ok(streams)
     }
 
-    fn arguments(&self, tcp_close: bool, streams: &[(OwnedFd, &str)]) -> Vec<String> {
-        let mut words =
-            dump::common("restore", &self.image.dir, self.work.as_ref().unwrap_or(&self.image.dir));
+    fn arguments(&self, tcp_close: bool, log_in: &OwnedFd, streams: &[(OwnedFd, &str)]) -> Vec<String> {
+        let mut words = dump::common("restore", &self.image.dir, log_in);
         // Permissions can have changed since, and the caller's files have their own: `rt` looks at those that count.
         words.extend(["--restore-detached", "--ext-unix-sk", "--skip-file-rwx-check"].map(str::to_owned));
         if self.manifest.own_network {
