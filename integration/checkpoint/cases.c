@@ -569,6 +569,16 @@ static void namesake(void)
 		exit(42);
 }
 
+// A file in a file system in memory to which a link leads.
+static void linked_memory(void)
+{
+	int fd = file_with("/var/run/file", O_EXCL);
+	struct stat one, other;
+	stay();
+	five(fd);
+	MUST(fstat(fd, &one) == 0 && stat("/run/file", &other) == 0 && one.st_ino == other.st_ino);
+}
+
 // A file whose name another one has got.
 static void renewed(void)
 {
@@ -917,6 +927,7 @@ static const struct {
 	{ "removed-run", removed_run }, { "removed-both", removed_both }, { "removed-long", removed_long },
 	{ "proc-of-ended", proc_of_ended }, { "newline", newline },
 	{ "memory-of-child", memory_of_child }, { "proc-of-ended", proc_of_ended }, { "newline", newline }, { "pinned-first", pinned_first },
+	{ "linked-memory", linked_memory },
 };
 
 int main(int count, char **words)

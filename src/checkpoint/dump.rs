@@ -22,7 +22,7 @@ use rt_sys::error::{Context, Result};
 use rt_sys::ns::{self, Namespace, Namespaces};
 use rt_sys::process::{self, Memory};
 use rt_sys::seccomp::Filter;
-use rt_sys::{bail, err, fd};
+use rt_sys::{bail, err, fd, mount};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, Mode, OFlags};
 use std::path::{Path, PathBuf};
@@ -265,6 +265,7 @@ fn write(
     let found = again(|| subject.check(&subject.tree_now(store)?, None))?;
     let draft = Draft::begin(&options.image)?;
     let memory = memory_fs::of_config(&subject.spec);
+    let memory = memory_fs::find(memory, &tree.program().dir(), &mount::table()?)?;
     // Whoever ends this process while the tree is stopped leaves a container that `rt resume` continues.
     container::note_stopped(store, &subject.record.id)?;
     run_criu(criu, subject, tree, &found, &memory, &draft.image, options)?;

@@ -4,11 +4,12 @@
 use super::image::Image;
 use rt_spec::{Spec, mounts};
 use rt_sys::error::{Context, Result};
-use rt_sys::mount::{Propagation, PropagationType};
+use rt_sys::mount::{self, Mounted, Propagation, PropagationType};
 use rt_sys::tree::{self, Manner};
-use rt_sys::{bail, fd};
-use rustix::fd::OwnedFd;
+use rt_sys::{bail, disk, fd};
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
 /// TMPFS_MAGIC (linux/magic.h).
@@ -43,6 +44,38 @@ pub(super) fn own(spec: &Spec) -> Vec<PathBuf> {
         there.all(|mount| mount.typ().as_deref() == Some("tmpfs") && !mounts::is_bind(mount))
     });
     places
+}
+
+/// Where `places` of the config are in the container of the process with the directory `process` in procfs: the image can have links there.
+/// None that a link leads to is one of the `hosts`.
+pub(super) fn find(mut places: Vec<PathBuf>, process: &Path, hosts: &[Mounted]) -> Result<Vec<PathBuf>> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root =
+        fs::open(process.join("root"), flags, Mode::empty()).context(|| "open the container's root")?;
+    let open =
+        |place: &Path, how| fs::openat2(&root, place, flags, Mode::empty(), how | ResolveFlags::IN_ROOT);
+    for place in &mut places {
+        // What else is wrong with it is said by who opens it.
+        if !matches!(open(place, ResolveFlags::NO_SYMLINKS), Err(Errno::LOOP)) {
+            continue;
+        }
+        let shown = || format!("open {}", place.display());
+        let dir = open(place, ResolveFlags::empty()).context(shown)?;
+        let (id, mounts) = (disk::mount_id(dir.as_fd()), mount::table_in(process)?);
+        let is_own = |mount: &&Mounted| {
+            mount.fstype == b"tmpfs" && !hosts.iter().any(|hosts| hosts.device == mount.device)
+        };
+        let mount = mounts.iter().find(|mount| Some(mount.id) == id).filter(is_own);
+        let is_its_root = |mount: &Mounted| -> Result<bool> {
+            let (one, other) = (fd::stat(&dir)?, fd::stat(&open(&mount.point, ResolveFlags::NO_SYMLINKS)?)?);
+            Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
+        };
+        match mount {
+            Some(mount) if is_its_root(mount).context(shown)? => *place = mount.point.clone(),
+            _ => bail!("{}: it leads to no file system in memory of the container's own", place.display()),
+        }
+    }
+    Ok(places)
 }
 
 /// Copies the content of all `places` of this process's mount namespace into the image.

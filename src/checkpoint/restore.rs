@@ -229,7 +229,8 @@ impl Checkpoint for Restore {
         source.manifest.check_ids()?;
         filters::check_image(&source.image, &most.filters)?;
         source.manifest.gpus.map(Path::new("/"))?;
-        memory_fs::restore(&source.manifest.memory, &memory_fs::of_config(config), &source.image)?;
+        let memory = memory_fs::find(memory_fs::of_config(config), Path::new("/proc/self"), &[])?;
+        memory_fs::restore(&source.manifest.memory, &memory, &source.image)?;
         reach::check_paths(&source.image)?;
         let own = memory_fs::own(config);
         Reach::of_container(&source.manifest.open, &own)?.check_paths()?;
