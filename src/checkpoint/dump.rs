@@ -55,7 +55,7 @@ struct Subject {
     namespaces: Namespaces,
     /// The program's filters, in the order in which they were loaded.
     filters: Vec<Filter>,
-    /// Those in the kernel are told to nobody here.
+    /// Those in the kernel are told to nobody here, or are not the ones that the image is to have.
     hidden_filters: bool,
 }
 
@@ -76,9 +76,10 @@ impl Subject {
         let Some(first) = record.open_first_process()? else { bail!("container not running: {id}") };
         let spec = dir.spec()?;
         let namespaces = wait_for_init(|| container::namespaces_of(&spec, record.pid))?;
-        let filters = container::filters_of(&spec, &record, namespaces)?;
+        let (filters, are_kernels) = container::filters_of(&spec, &record, namespaces)?;
         let is_root = Caller::current()?.privilege == Privilege::Root;
-        let hidden_filters = !filters.is_empty() && (!is_root || namespaces.contains(Namespace::User));
+        let hidden_filters =
+            !filters.is_empty() && (!is_root || namespaces.contains(Namespace::User) || !are_kernels);
         Ok(Subject { record, first, spec, namespaces, filters, hidden_filters })
     }
 

@@ -311,8 +311,13 @@ pub(super) fn namespaces(
     Ok(kinds)
 }
 
-/// The seccomp filters of a container's program, in the order in which they were loaded.
-pub(crate) fn filters_of(config: &Spec, record: &Record, namespaces: Namespaces) -> Result<Vec<Filter>> {
+/// The seccomp filters of a container's program as a checkpoint has them, in the order in which they were loaded, and whether the kernel
+/// has the same.
+pub(crate) fn filters_of(
+    config: &Spec,
+    record: &Record,
+    namespaces: Namespaces,
+) -> Result<(Vec<Filter>, bool)> {
     let caller = Caller::current()?;
     let adapted = rootless::adapt(config, &caller, None)?;
     let process = config.process().as_ref().ok_or_else(|| err!("config.json: process is missing"))?;
@@ -320,7 +325,8 @@ pub(crate) fn filters_of(config: &Spec, record: &Record, namespaces: Namespaces)
     let linux = config.linux().as_ref();
     let mut plan = ProcessPlan::new(process, &adapted, linux, in_hosts_namespace, 0, &mut Vec::new())?;
     plan.confinement = record.confinement;
-    plan.filters()
+    let is_another = plan.seccomp.as_ref().is_some_and(|plan| plan.is_kept_as_another());
+    Ok((plan.filters()?, !is_another))
 }
 
 /// What to run: the process file, or the container's process with what the command line changes.

@@ -64,6 +64,11 @@ impl SeccompPlan {
             None => Ok(self.filter.clone()),
         }
     }
+
+    /// True where that is another one than the kernel has.
+    pub(in crate::container) fn is_kept_as_another(&self) -> bool {
+        self.restored.is_some()
+    }
 }
 
 /// Compiles a seccomp section.
