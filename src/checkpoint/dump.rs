@@ -83,6 +83,24 @@ impl Subject {
         Ok(Subject { record, first, spec, namespaces, filters, hidden_filters })
     }
 
+    /// Fails where the container's user namespace does not know this process's user, who owns the image: who restores it is in such a
+    /// namespace, and could not read it.
+    fn check_owner(&self) -> Result<()> {
+        if !self.namespaces.contains(Namespace::User) {
+            return Ok(());
+        }
+        let own = rustix::process::geteuid().as_raw();
+        let maps = ns::maps_of(Path::new(&format!("/proc/{}", self.record.pid)))?.uid;
+        match maps.iter().any(|map| own.checked_sub(map.host).is_some_and(|nth| nth < map.size)) {
+            true => Ok(()),
+            false => Err(err!(
+                "container {}: uid {own} is not in its user namespace, where its image could not be read",
+                self.record.id
+            )
+            .hint("map it: linux.uidMappings of config.json")),
+        }
+    }
+
     /// The program's processes.
     fn tree(&self, store: &Store) -> Result<Tree> {
         again(|| self.tree_now(store))
@@ -201,6 +219,7 @@ pub(crate) fn dump(
         go_on(store, id, cuda)?;
         subject = Subject::of(store, id)?;
     }
+    subject.check_owner()?;
     let tree = subject.tree(store)?;
     // containerd pauses a container before, and resumes it.
     let is_paused = subject.record.paused;
