@@ -23,10 +23,13 @@ pub(super) fn is_again(variable: Lookup<'_>) -> bool {
     variable("SLURM_RESTART_COUNT").is_some_and(|count| count != "0")
 }
 
-/// True where `dir` is, or would be made, in a directory that Slurm has made for `job` and removes with it, such as the /tmp of
-/// job_container/tmpfs: such a one is called by the job's number, and mounted at another place.
-pub(super) fn ends_with(dir: &Path, job: &str) -> Result<bool> {
+/// True where `dir` is, or would be made, in a directory that Slurm or a site's prolog has made for `job` and removes with it, such as
+/// the /tmp of job_container/tmpfs: it is called by the job's number, and is `tmpdir` or mounted at another place.
+pub(super) fn ends_with(dir: &Path, job: &str, tmpdir: Option<&str>) -> Result<bool> {
     let dir = fd::absolute(dir)?;
+    if tmpdir.is_some_and(|tmpdir| has_number(tmpdir, job) && dir.starts_with(tmpdir)) {
+        return Ok(true);
+    }
     let open = |dir: &Path| fs::open(dir, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
     // It is made later.
     let is_none =
@@ -37,6 +40,11 @@ pub(super) fn ends_with(dir: &Path, job: &str) -> Result<bool> {
     let is_of_job =
         |part: &OsStr| part.to_str().is_some_and(|part| part.strip_prefix('.').unwrap_or(part) == job);
     Ok(mount::table()?.iter().any(|mounted| mounted.id == mount && mounted.root.iter().any(is_of_job)))
+}
+
+/// True where a number in `path` is `job`.
+fn has_number(path: &str, job: &str) -> bool {
+    path.split(|c: char| !c.is_ascii_digit()).any(|number| number == job)
 }
 
 /// Where programs are, where the caller has not said it.
@@ -159,6 +167,13 @@ mod tests {
             ["75", "1,75", "70-80", "(null)", "7", "74,76-80"].map(of),
             [true, true, true, false, false, false]
         );
+    }
+
+    #[test]
+    fn a_directory_of_a_job_has_its_number() {
+        let of = |path| has_number(path, "281");
+        assert!(["/scratch/281", "/tmp/slurm.281", "/local/u_281/tmp"].into_iter().all(of));
+        assert!(!["/scratch/2811", "/tmp", "", "/1281/28/1"].into_iter().any(of));
     }
 
     #[test]

@@ -129,7 +129,7 @@ impl Restore {
         variable: Lookup<'_>,
     ) -> Result<Restore> {
         if let Some(job) = &job
-            && requeue::ends_with(dir, job)?
+            && requeue::ends_with(dir, job, variable("TMPDIR").as_deref())?
         {
             return Err(err!("--checkpoint {}: it is in a directory of job {job}'s own", dir.display())
                 .hint(OF_ALL_NODES));

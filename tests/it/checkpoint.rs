@@ -18,7 +18,7 @@ tests! {
         not_in_a_mount_namespace_of_others,
         images_of_other_machines, run_says_it_at_the_start, an_image_replaces_images_alone, places_of_others,
         loaders_of_others, images_that_are_damaged, streams_keep_their_permissions, gpus_are_given_back, gpus_without_cuda_checkpoint, gpus_that_cannot_be_kept,
-        gpus_of_a_killed_checkpoint, gpus_that_are_not_here, forks_that_fail,
+        gpus_of_a_killed_checkpoint, gpus_that_are_not_here, forks_that_fail, the_tmpdir_of_a_job_keeps_no_image,
     }
     ROOT { mounts_below_an_old_draft_stay, the_null_device_keeps_its_mode }
 }
@@ -439,6 +439,22 @@ fn run_says_it_at_the_start(ctx: &Ctx) {
         assert_eq!(ended.code, 0, "{ended:?}");
         assert!(said.iter().all(|text| ended.stderr.contains(text) == is_said), "{ended:?}");
     }
+}
+
+/// As a prolog of a site makes one, and an epilog removes it.
+fn the_tmpdir_of_a_job_keeps_no_image(ctx: &Ctx) {
+    let bundle = ctx.bundle().ops(&["ready"]);
+    bundle.write();
+    let job = |dir: &str, tmpdir: &str| {
+        ctx.mkdir(tmpdir);
+        let job = rt(ctx, &["run", "--checkpoint"]).arg(ctx.path(dir)).arg(&bundle.dir);
+        job.env("RT_CRIU", some_criu(ctx)).env("SLURM_JOB_ID", "7").env("TMPDIR", ctx.path(tmpdir))
+    };
+    job("tmp/7/ck", "tmp/7").fails(&["tmp/7/ck", "it is in a directory of job 7's own", "all nodes share"]);
+    job("tmp/job.7", "tmp/job.7").fails(&["it is in a directory of job 7's own"]);
+    // Elsewhere, and where TMPDIR is nobody's own.
+    job("ck.7", "tmp/7").ok();
+    job("tmp/ck.7", "tmp").ok();
 }
 
 /// A directory with a cuda-checkpoint (see cuda.rs).
