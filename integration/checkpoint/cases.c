@@ -579,6 +579,17 @@ static void linked_memory(void)
 	MUST(fstat(fd, &one) == 0 && stat("/run/file", &other) == 0 && one.st_ino == other.st_ino);
 }
 
+// The log that its caller has given it, opened by its name, too.
+static void own_log(void)
+{
+	char path[4096] = "", byte;
+	MUST(readlink("/proc/self/fd/1", path, sizeof path - 1) > 0);
+	int fd = open(path, O_RDONLY);
+	MUST(fd >= 0);
+	stay();
+	MUST(read(fd, &byte, 1) == 1 && byte == 'r');
+}
+
 // A file whose name another one has got.
 static void renewed(void)
 {
@@ -927,7 +938,7 @@ static const struct {
 	{ "removed-run", removed_run }, { "removed-both", removed_both }, { "removed-long", removed_long },
 	{ "proc-of-ended", proc_of_ended }, { "newline", newline },
 	{ "memory-of-child", memory_of_child }, { "proc-of-ended", proc_of_ended }, { "newline", newline }, { "pinned-first", pinned_first },
-	{ "linked-memory", linked_memory },
+	{ "linked-memory", linked_memory }, { "own-log", own_log },
 };
 
 int main(int count, char **words)
