@@ -745,13 +745,6 @@ static void datagrams_renamed(void)
 	stay();
 }
 
-// The caller's log by a path, and by the descriptor.
-static void own_log(void)
-{
-	MUST(open(getenv("LOG"), O_RDWR) >= 0);
-	stay();
-}
-
 // As tail -f does.
 static void follow(void)
 {
@@ -789,13 +782,11 @@ static void removed_long(void)
 {
 	char name[256];
 	memset(name, 'n', 250);
-	strcpy(name + 250, "");
+	name[250] = 0;
 	MUST(chdir("/out") == 0 && open(name, O_RDWR | O_CREAT, 0600) >= 0 && unlink(name) == 0);
 	stay();
 }
 
-// A thread that has chosen its processor.
-static void *on_one_processor(void *result)
 static cpu_set_t processors(void)
 {
 	cpu_set_t set;
@@ -934,10 +925,9 @@ static const struct {
 	{ "namesake", namesake }, { "renewed", renewed }, { "called-memory", called_memory }, { "datagrams", datagrams }, { "fifo", fifo },
 	{ "memory-of-child", memory_of_child }, { "dropped-log", dropped_log }, { "dropped-place", dropped_place },
 	{ "dropped-file", dropped_file }, { "dropped-map", dropped_map }, { "own-memory", own_memory }, { "below", below },
-	{ "datagrams-renamed", datagrams_renamed }, { "own-log", own_log }, { "follow", follow }, { "output-twice", output_twice },
+	{ "datagrams-renamed", datagrams_renamed }, { "follow", follow }, { "output-twice", output_twice },
 	{ "removed-run", removed_run }, { "removed-both", removed_both }, { "removed-long", removed_long },
-	{ "proc-of-ended", proc_of_ended }, { "newline", newline },
-	{ "memory-of-child", memory_of_child }, { "proc-of-ended", proc_of_ended }, { "newline", newline }, { "pinned-first", pinned_first },
+	{ "proc-of-ended", proc_of_ended }, { "newline", newline }, { "pinned-first", pinned_first },
 	{ "linked-memory", linked_memory }, { "own-log", own_log },
 };
 

@@ -99,7 +99,7 @@ impl Memory<'_> {
     /// Looks at `opened`, which can be open for its path only.
     pub(super) fn look(&self, opened: &OwnedFd) -> Result<At> {
         let own = is_own(opened, self.mounts, self.own);
-        Ok(At { stat: fd::stat(opened)?, born: disk::born(opened.as_fd()), own })
+        Ok(At { stat: fd::stat(opened)?, born: disk::born(opened.as_fd())?, own })
     }
 
     /// What is at `path` in the directory `root`, to which no link leads.
@@ -175,7 +175,13 @@ pub(super) struct Files {
 
 impl Files {
     /// Notes what `name`, a link in the directory of `process` in procfs, leads to; `path` is what the link says.
-    pub(super) fn note(&mut self, place: Place<'_>, process: &Process, name: &str, path: &Path) -> Result<()> {
+    pub(super) fn note(
+        &mut self,
+        place: Place<'_>,
+        process: &Process,
+        name: &str,
+        path: &Path,
+    ) -> Result<()> {
         if !is_noted(path) {
             return Ok(());
         }
@@ -307,9 +313,7 @@ impl Files {
         let of_process = self.mapped.get(&had.process.inside);
         let below = of_process.and_then(|of_process| of_process.range(..=start).next_back());
         match below {
-            Some((_, (end, note))) if start < *end => {
-                self.compare_note(place, note, now, had, path)
-            }
+            Some((_, (end, note))) if start < *end => self.compare_note(place, note, now, had, path),
             _ => bail!("it has {} in its memory, which the program had not", path.display()),
         }
     }
@@ -317,7 +321,14 @@ impl Files {
     /// Of several ids another file of the same owner and permissions counts only where the process itself comes to it and may open it:
     /// a program can have opened one before it gave up its rights, and criu goes through everybody's directories. Removed files criu has
     /// made, and those on the container's own file systems in memory `rt`.
-    fn compare_note(&self, place: Place<'_>, note: &Note, now: &At, had: &Had<'_>, path: &Path) -> Result<()> {
+    fn compare_note(
+        &self,
+        place: Place<'_>,
+        note: &Note,
+        now: &At,
+        had: &Had<'_>,
+        path: &Path,
+    ) -> Result<()> {
         note.compare(now, self.users(), path)?;
         if self.users().is_none() || is_device(&now.stat) || note.is_same(now) || (note.own && now.own) {
             return Ok(());
@@ -328,10 +339,11 @@ impl Files {
         };
         match is_open {
             true => Ok(()),
-            false => {
-                Err(err!("{}: another file has taken the place of what the program had there", path.display())
-                    .hint("the program itself could not open it"))
-            }
+            false => Err(err!(
+                "{}: another file has taken the place of what the program had there",
+                path.display()
+            )
+            .hint("the program itself could not open it")),
         }
     }
 
@@ -348,7 +360,8 @@ impl Files {
                 let path = path_of(name);
                 let found = place.memory.look_in(place.root, &path)?;
                 is_noted |= found.is_some_and(|found| {
-                    Some(Watched::of(&found.stat)) == watch && note.compare(&found, self.users(), &path).is_ok()
+                    Some(Watched::of(&found.stat)) == watch
+                        && note.compare(&found, self.users(), &path).is_ok()
                 });
             }
             if !is_noted {

@@ -52,7 +52,13 @@ pub(super) fn give(image: &Image, known: &[[u32; 2]]) -> Result<()> {
 }
 
 /// Writes the first of `known` in each of `places` of the file `name`, which begins with `text`, where another group is.
-fn change(image: &Image, name: &str, mut text: Vec<u8>, places: Vec<Range<usize>>, known: &[[u32; 2]]) -> Result<()> {
+fn change(
+    image: &Image,
+    name: &str,
+    mut text: Vec<u8>,
+    places: Vec<Range<usize>>,
+    known: &[[u32; 2]],
+) -> Result<()> {
     let mut file: Option<OwnedFd> = None;
     for place in places {
         let group = numbers::number(&text, place.clone()).ok_or_else(|| unknown_form(image, name))?;

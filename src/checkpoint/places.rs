@@ -11,8 +11,8 @@ use super::files::{REMOVED, may_open, opens};
 use super::image::Image;
 use super::left::{self, Ghost};
 use super::numbers;
-use super::processes;
 use super::preflight::Descriptor;
+use super::processes;
 use super::reach;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Mounted};
@@ -139,7 +139,8 @@ impl<'a> Places<'a> {
         if opens(self.root.as_fd(), name, descriptor.process, 0o2, None)? {
             return Ok(());
         }
-        let what = format!("connected to {}, to which the process could not connect any more", name.display());
+        let what =
+            format!("connected to {}, to which the process could not connect any more", name.display());
         Err(descriptor.refused(&what, "criu would connect it anew: have the program close it"))
     }
 

@@ -180,9 +180,11 @@ pub(super) fn check(
     let place = Place { root: root.as_fd(), memory: Memory { mounts: &mounts, own } };
     let memory_files = check_maps(tree, place, &mut found.files)?;
     for process in &tree.processes {
-        found.files.note_links(place, process).or_else(|e| match may_have_ended(&e) && has_ended(process)? {
-            true => Ok(()),
-            false => Err(e),
+        found.files.note_links(place, process).or_else(|e| {
+            match may_have_ended(&e) && has_ended(process)? {
+                true => Ok(()),
+                false => Err(e),
+            }
         })?;
     }
     let pipes = Pipes::of(&descriptors);
@@ -246,17 +248,20 @@ fn check_places(
 
 /// What is watched and somebody has open, or works in: `tail -f` has the file open. criu looks through whole trees, or finds none.
 fn watched(descriptors: &[Descriptor<'_>], tree: &Tree) -> Result<BTreeSet<PathBuf>> {
-    let watched: BTreeSet<Watched> = descriptors.iter().flat_map(|d| files::watches(&d.info)).flatten().collect();
-    let mut links: Vec<PathBuf> = descriptors.iter().filter(|d| d.target.is_absolute()).map(Descriptor::path).collect();
+    let watched: BTreeSet<Watched> =
+        descriptors.iter().flat_map(|d| files::watches(&d.info)).flatten().collect();
+    let mut links: Vec<PathBuf> =
+        descriptors.iter().filter(|d| d.target.is_absolute()).map(Descriptor::path).collect();
     links.extend(tree.processes.iter().map(|process| process.dir().join("cwd")));
     let mut found = BTreeSet::new();
     for link in links {
-        // It is closed by now, or its process has ended.
-        let Ok(stat) = fs::stat(&link) else { continue };
-        if watched.contains(&Watched::of(&stat))
-            && let Ok(path) = std::fs::read_link(&link)
-        {
-            found.insert(path);
+        let stat = match fs::stat(&link) {
+            // It is closed by now, or its process has ended.
+            Err(Errno::NOENT | Errno::SRCH | Errno::ACCESS) => continue,
+            stat => stat.context(|| format!("look at {}", link.display()))?,
+        };
+        if watched.contains(&Watched::of(&stat)) {
+            found.insert(std::fs::read_link(&link).context(|| format!("read {}", link.display()))?);
         }
     }
     Ok(found)
@@ -523,8 +528,19 @@ fn check_descriptor(
 fn check_process_file(descriptor: &Descriptor<'_>) -> Result<()> {
     /// What everybody may open of any process.
     const HARMLESS: [&str; 13] = [
-        "cgroup", "cmdline", "comm", "limits", "mountinfo", "mounts", "net", "oom_score", "oom_score_adj", "stat", "statm",
-        "status", "task",
+        "cgroup",
+        "cmdline",
+        "comm",
+        "limits",
+        "mountinfo",
+        "mounts",
+        "net",
+        "oom_score",
+        "oom_score_adj",
+        "stat",
+        "statm",
+        "status",
+        "task",
     ];
     let text = descriptor.text();
     if !descriptor.target.is_absolute()

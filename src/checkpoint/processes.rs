@@ -76,7 +76,8 @@ impl Process {
 
     /// What the kernel asks when it uses a file.
     pub(super) fn rights(&self) -> Result<Rights> {
-        let status = Status::of_thread(self.pid, self.pid)?.ok_or_else(|| err!("{} has ended", self.shown()))?;
+        let status =
+            Status::of_thread(self.pid, self.pid)?.ok_or_else(|| err!("{} has ended", self.shown()))?;
         let last = |key| Ok::<_, Error>(status.numbers(key)?.last().copied().unwrap_or_default());
         Ok(Rights {
             uid: last("Uid")?,

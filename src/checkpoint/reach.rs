@@ -254,7 +254,11 @@ impl<'a> Reach<'a> {
         let streams = streams.iter().map(|stream| {
             let stat = fd::stat(stream)?;
             let flags = fs::fcntl_getfl(stream).context(|| "look at a standard stream")?;
-            Ok(Stream { device: stat.st_dev, inode: stat.st_ino, access: preflight::bits(flags.bits() as i32) })
+            Ok(Stream {
+                device: stat.st_dev,
+                inode: stat.st_ino,
+                access: preflight::bits(flags.bits() as i32),
+            })
         });
         Ok(Reach {
             files,
@@ -327,12 +331,14 @@ impl<'a> Reach<'a> {
             let given = streams.by_ref().filter(is_it).map(|stream| stream.access).reduce(|a, b| a | b);
             match given {
                 // criu opens it anew, as the program had its own, and with all capabilities.
-                Some(given) if is_file && self.files.has_several_ids() && descriptor.bits() & !given != 0 => bail!(
-                    "its descriptor {} is a standard stream, {}, and it could do more with it than the caller: open it for \
+                Some(given) if is_file && self.files.has_several_ids() && descriptor.bits() & !given != 0 => {
+                    bail!(
+                        "its descriptor {} is a standard stream, {}, and it could do more with it than the caller: open it for \
                      reading and writing",
-                    descriptor.number,
-                    descriptor.text()
-                ),
+                        descriptor.number,
+                        descriptor.text()
+                    )
+                }
                 Some(_) => return Ok(()),
                 None => {}
             }
@@ -366,7 +372,8 @@ impl<'a> Reach<'a> {
                     bail!("it has {path} in its memory, which is no file of the container")
                 };
                 // Memory without a file, by the device.
-                let is_kernels = fd::file_system(&opened)? == PROC_MAGIC || is_zero_device(&fd::stat(&opened)?);
+                let is_kernels =
+                    fd::file_system(&opened)? == PROC_MAGIC || is_zero_device(&fd::stat(&opened)?);
                 let found = if is_kernels { None } else { Some(self.place().memory.look(&opened)?) };
                 self.mapped.insert(mapped.file.to_owned(), found);
             }

@@ -126,7 +126,8 @@ pub fn give_up() -> Result<()> {
 
 /// Has no capabilities but `mask`, which are in force.
 pub fn hold(mask: Mask) -> Result<()> {
-    set_exactly(&Sets { effective: mask, permitted: mask, ..Sets::default() }).context(|| "give up capabilities")
+    set_exactly(&Sets { effective: mask, permitted: mask, ..Sets::default() })
+        .context(|| "give up capabilities")
 }
 
 /// What this process has now.

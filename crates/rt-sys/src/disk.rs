@@ -526,7 +526,8 @@ pub fn may_write(dir: BorrowedFd) -> Result<bool> {
 pub fn may(file: BorrowedFd, access: u32) -> Result<bool> {
     let flags = libc::AT_EMPTY_PATH | libc::AT_EACCESS;
     // SAFETY: the path is a constant with its zero byte.
-    let answer = unsafe { libc::syscall(libc::SYS_faccessat2, file.as_raw_fd(), c"".as_ptr(), access, flags) };
+    let answer =
+        unsafe { libc::syscall(libc::SYS_faccessat2, file.as_raw_fd(), c"".as_ptr(), access, flags) };
     match check(answer) {
         Ok(_) => Ok(true),
         Err(e) if [libc::EACCES, libc::EPERM, libc::EROFS].into_iter().any(|errno| e.is(errno)) => Ok(false),
@@ -536,10 +537,10 @@ pub fn may(file: BorrowedFd, access: u32) -> Result<bool> {
 
 /// When a file was made, in seconds and nanoseconds since 1970, where its file system tells (statx(2)). What gets its inode later has
 /// another time.
-pub fn born(file: BorrowedFd) -> Option<(i64, u32)> {
-    let stat = fs::statx(file, "", AtFlags::EMPTY_PATH, fs::StatxFlags::BTIME).ok()?;
+pub fn born(file: BorrowedFd) -> Result<Option<(i64, u32)>> {
+    let stat = fs::statx(file, "", AtFlags::EMPTY_PATH, fs::StatxFlags::BTIME)?;
     let known = fs::StatxFlags::from_bits_retain(stat.stx_mask).contains(fs::StatxFlags::BTIME);
-    known.then_some((stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec))
+    Ok(known.then_some((stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec)))
 }
 
 /// The number of the mount that a directory is on (statx(2), Linux 5.8).
