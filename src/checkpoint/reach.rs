@@ -314,6 +314,12 @@ impl<'a> Reach<'a> {
         self.mounts.iter().any(|mount| mount.id == id)
     }
 
+    /// How this process has the file with `stat` open as a standard stream, if it has.
+    fn given(&self, stat: &fs::Stat) -> Option<u32> {
+        let is_it = |stream: &&Stream| (stream.device, stream.inode) == (stat.st_dev, stat.st_ino);
+        self.streams.iter().filter(is_it).map(|stream| stream.access).reduce(|one, other| one | other)
+    }
+
     fn check_descriptor(&self, process: &Process, users: &[u32], descriptor: &Descriptor<'_>) -> Result<()> {
         self.files.compare_watches(self.place(), &descriptor.info)?;
         // Pipes, sockets and others without a path are of the kernel's own mounts.
@@ -324,24 +330,18 @@ impl<'a> Reach<'a> {
         let is_here = descriptor.mount().is_some_and(|id| self.has(id));
         let is_memory = stat.st_nlink == 0 && descriptor.text().starts_with("/memfd:");
         // What the program had open itself is no stream of the caller's, who may have been given its place.
-        if !self.files.has(process, &descriptor.name()) {
-            let mut streams = self.streams.iter();
+        let given = if self.files.has(process, &descriptor.name()) { None } else { self.given(&stat) };
+        if let Some(given) = given {
             let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-            let is_it = |stream: &&Stream| (stream.device, stream.inode) == (stat.st_dev, stat.st_ino);
-            let given = streams.by_ref().filter(is_it).map(|stream| stream.access).reduce(|a, b| a | b);
-            match given {
-                // criu opens it anew, as the program had its own, and with all capabilities.
-                Some(given) if is_file && self.files.has_several_ids() && descriptor.bits() & !given != 0 => {
-                    bail!(
-                        "its descriptor {} is a standard stream, {}, and it could do more with it than the caller: open it for \
-                     reading and writing",
-                        descriptor.number,
-                        descriptor.text()
-                    )
-                }
-                Some(_) => return Ok(()),
-                None => {}
+            // criu opens it anew, as the program had its own, and with all capabilities.
+            if is_file && self.files.has_several_ids() && descriptor.bits() & !given != 0 {
+                let (number, text) = (descriptor.number, descriptor.text());
+                return Err(err!(
+                    "its descriptor {number} is a standard stream, {text}, and it could do more with it than the caller"
+                )
+                .hint("open it for reading and writing"));
             }
+            return Ok(());
         }
         if is_memory && !is_here {
             return Ok(());

@@ -60,6 +60,8 @@ pub fn one(wanted: &str, tests: Vec<Test>) -> i32 {
         return 2;
     };
     sys::become_subreaper();
+    // A shell ignores it for what it runs in the background, and the tests send it.
+    sys::dispose(libc::SIGINT, false);
     if let Err(e) = own_mounts() {
         eprintln!("a mount namespace for the test: {e}");
         return 1;
