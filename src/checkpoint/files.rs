@@ -6,7 +6,7 @@
 
 use super::aside;
 use super::places::is_own;
-use super::processes::{Mapped, Process};
+use super::processes::{Mapped, Process, Rights};
 use rt_sys::error::{Context, Result};
 use rt_sys::mount::Mounted;
 use rt_sys::process::act_as;
@@ -16,6 +16,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -147,6 +148,43 @@ pub(super) struct Had<'a> {
     pub users: &'a [u32],
     /// How it is open, as [`may_open`] takes it.
     pub access: u32,
+    /// What the kernel has allowed.
+    pub allowed: &'a Allowed,
+}
+
+/// What processes may open, of which many have the same libraries.
+#[derive(Debug, Default)]
+pub(super) struct Allowed(RefCell<BTreeSet<Use>>);
+
+/// That processes with these rights open the file with that device and inode by its path.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Use {
+    rights: Rights,
+    path: PathBuf,
+    access: u32,
+    device: u64,
+    inode: u64,
+}
+
+impl Allowed {
+    /// As [`opens`], for the file with `stat`.
+    fn opens(&self, root: BorrowedFd<'_>, path: &Path, had: &Had<'_>, stat: &Stat) -> Result<bool> {
+        let wanted = Use {
+            rights: had.process.rights()?,
+            path: path.to_owned(),
+            access: had.access,
+            device: stat.st_dev,
+            inode: stat.st_ino,
+        };
+        if self.0.borrow().contains(&wanted) {
+            return Ok(true);
+        }
+        let is_open = opens(root, path, had.process, had.access, Some(stat))?;
+        if is_open {
+            self.0.borrow_mut().insert(wanted);
+        }
+        Ok(is_open)
+    }
 }
 
 /// A container in which notes are taken, or compared.
@@ -335,7 +373,7 @@ impl Files {
         }
         let is_open = match now.stat.st_nlink {
             0 => may_open(&now.stat, had.users, had.access),
-            _ => opens(place.root, path, had.process, had.access, Some(&now.stat))?,
+            _ => had.allowed.opens(place.root, path, had, &now.stat)?,
         };
         match is_open {
             true => Ok(()),

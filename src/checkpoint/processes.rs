@@ -94,7 +94,7 @@ impl Process {
 }
 
 /// The ids and capabilities of a process that count for files (credentials(7)).
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rights {
     pub uid: u32,
     pub gid: u32,

@@ -6,7 +6,7 @@
 //! in a sentence; and of what criu has made each descriptor, directory, program and mapping is compared with the container's mounts,
 //! and with whose files they were (`files`), before it runs.
 
-use super::files::{self, At, Files, Had, Memory, Place, REMOVED};
+use super::files::{self, Allowed, At, Files, Had, Memory, Place, REMOVED};
 use super::image::Image;
 use super::numbers;
 use super::preflight::{self, Descriptor, descriptors_of};
@@ -245,6 +245,8 @@ pub(super) struct Reach<'a> {
     streams: Vec<Stream>,
     /// Files that are mapped and have been looked at, by what maps says of each; nothing of those that are the kernel's.
     mapped: BTreeMap<String, Option<At>>,
+    /// What the kernel has allowed.
+    allowed: Allowed,
 }
 
 impl<'a> Reach<'a> {
@@ -268,6 +270,7 @@ impl<'a> Reach<'a> {
             memory: memory_device()?,
             streams: streams.collect::<Result<_>>()?,
             mapped: BTreeMap::new(),
+            allowed: Allowed::default(),
         })
     }
 
@@ -303,7 +306,7 @@ impl<'a> Reach<'a> {
             if name != "root" {
                 let shown = || format!("read the link to the {what} of {}", process.shown());
                 // It is entered, or executed.
-                let had = Had { process, users: &users, access: 0o1 };
+                let had = Had { process, users: &users, access: 0o1, allowed: &self.allowed };
                 self.files.compare(self.place(), &had, name, &std::fs::read_link(&path).context(shown)?)?;
             }
         }
@@ -347,7 +350,7 @@ impl<'a> Reach<'a> {
             return Ok(());
         }
         if is_here {
-            let had = Had { process, users, access: descriptor.bits() };
+            let had = Had { process, users, access: descriptor.bits(), allowed: &self.allowed };
             return self.files.compare(self.place(), &had, &descriptor.name(), &descriptor.target);
         }
         bail!(
@@ -379,7 +382,8 @@ impl<'a> Reach<'a> {
             }
             let Some(Some(found)) = self.mapped.get(mapped.file) else { continue };
             let access = if mapped.is_shared { 0o6 } else { 0o4 };
-            self.files.compare_mapped(self.place(), &Had { process, users, access }, &mapped, found)?;
+            let had = Had { process, users, access, allowed: &self.allowed };
+            self.files.compare_mapped(self.place(), &had, &mapped, found)?;
         }
         Ok(())
     }
