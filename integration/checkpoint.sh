@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 rt=$(realpath "${1:-build/rt}")
 [ "$(id -u)" = 0 ] || skip_all "only root becomes another user"
 if [ -z "${RT_CHECKPOINT_INSIDE:-}" ]; then
-	integration/packages gcc libc6-dev mmdebstrap busybox-static util-linux squashfs-tools python3
+	integration/packages gcc libc6-dev strace mmdebstrap busybox-static util-linux squashfs-tools python3
 	RT_CHECKPOINT_INSIDE=1 exec unshare --mount --propagation private "$0" "$rt" "${@:2}"
 fi
 . integration/checkpoint/world
@@ -137,6 +137,28 @@ interrupted_restores() { # TERM and USR1 at many moments of a restore: each is a
 	seq 0 149 | cmp - "$work/home/output" && nobody_left
 }
 check again/interrupted 0 "" interrupted_restores
+continued() { # SIGNAL FLAGS...: one that comes when the restored program runs, and rt's init, which is held, has still to say so
+	local signal=$1 n runs
+	rm -rf "$work/images/again"
+	: >"$work/home/output" && chown $uid "$work/home/output"
+	for n in 1 2 3; do
+		become sh -c 'exec "$@" >>$HOME/output 2>$HOME/errors </dev/null' - "$rt" run --checkpoint "$work/images/again" "${@:2}" "$work/init" -- cases count &
+		runs=$!
+		[ $n != 2 ] || slow_to_tell $runs
+		[ $n = 3 ] || { grows && sleep 0.3 && kill -$signal $runs; }
+		wait $runs
+		[ $? = $((n < 3 ? 75 : 0)) ] || { echo "call $n: another exit code"; cat "$work/home/errors"; return 1; }
+	done
+	seq 0 149 | cmp - "$work/home/output" && nobody_left
+}
+slow_to_tell() { # PID: rt's init takes two seconds to return from letting the program go on
+	local init=
+	until init=$(pgrep -oP $1); do sleep 0.001; done
+	strace -qq -o "$work/held" -p "$init" -e trace=kill,pidfd_send_signal -e inject=kill,pidfd_send_signal:delay_exit=2000000 &
+}
+check again/continued 0 "" continued USR1
+check again/continued/term 0 "" continued TERM
+check again/continued/first 0 "" continued USR1 --init=false --pid private
 killed() { # after a periodic image: what was written since is written again, and nothing is missing
 	rm -rf "$work/home/output" "$work/images/again"
 	become sh -c 'exec "$@" >>$HOME/output 2>$HOME/errors </dev/null' - "$rt" run --name killed --checkpoint "$work/images/again" --checkpoint-every 1 "$work/init" -- cases count &

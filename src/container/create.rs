@@ -566,6 +566,8 @@ impl<'a> Launch<'a> {
         loop {
             let message = match early.next() {
                 Some(message) => Some(message),
+                // From the last answer to init on the program runs: a signal is for that, and waits until it is there.
+                None if known.is_some() => link.hear()?,
                 None => self.hear(link)?,
             };
             match message {
