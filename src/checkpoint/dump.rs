@@ -8,6 +8,7 @@ use super::aside;
 use super::criu::{Criu, Opened};
 use super::gpu::{self, Cuda, Parted};
 use super::image::{self, Draft, Image};
+use super::inside::Inside;
 use super::manifest::Manifest;
 use super::places::{self, Places};
 use super::preflight::{self, Found, Network};
@@ -353,7 +354,10 @@ fn run_criu(
     criu_log::make(log_in, "dump.log")?;
     let args = arguments(tree, found, memory, image_dir, work_dir, options, subject.network());
     let own = memory_fs::own(&subject.spec);
-    let places = Places::of(&tree.program().dir(), &own, &found.files.users)?;
+    let program = tree.program().dir();
+    let inside = found.by_several_ids.then(|| Inside::of(&program, &own)).transpose()?;
+    let of = |inside| Places::of(&program, inside, &found.files.users);
+    let places = inside.as_ref().map(of).transpose()?.flatten();
     let dumped = aside::run(|| {
         // The container's processes must not look into this one, which has descriptors of the host.
         container::undumpable()?;

@@ -2,18 +2,18 @@
 //!
 //! criu opens them by their paths, and with all capabilities of the container's user namespace: it could give a program what somebody
 //! has put in the place of a file, which the program itself may not open, or wait for ever for the other end of a pipe. So what is
-//! there has to be of the same kind, and of the same owner.
+//! there has to be of the same kind; and where criu can do more than the program's user, it is the very file, or another one of the same
+//! owner that the program itself may open.
 
 use super::aside;
-use super::places::is_own;
+use super::inside::Inside;
 use super::processes::{Mapped, Process, Rights};
 use rt_sys::error::{Context, Result};
-use rt_sys::mount::Mounted;
 use rt_sys::process::act_as;
 use rt_sys::rootfs::PROC_MAGIC;
 use rt_sys::{bail, disk, err, fd};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{self, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
@@ -65,8 +65,8 @@ impl Note {
         let is_file = FileType::from_raw_mode(is.st_mode) == FileType::RegularFile;
         let what = match users {
             _ if (self.mode ^ is.st_mode) & libc::S_IFMT != 0 => "something of another kind",
-            // A terminal gets other owners.
             None => return Ok(()),
+            // A terminal gets other owners.
             Some(_) if is_device(is) || self.is_same(now) => return Ok(()),
             Some(_) if (self.uid, self.gid) != (is.st_uid, is.st_gid) => "a file of another owner",
             Some(users) if self.mode != is.st_mode && (is_file || !users.contains(&is.st_uid)) => {
@@ -87,25 +87,16 @@ pub(super) struct At {
     own: bool,
 }
 
-/// Where file systems in memory are that are the container's alone.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Memory<'a> {
-    /// The container's mounts.
-    pub mounts: &'a [Mounted],
-    /// What [`super::memory_fs::own`] says.
-    pub own: &'a [PathBuf],
-}
-
-impl Memory<'_> {
-    /// Looks at `opened`, which can be open for its path only.
-    pub(super) fn look(&self, opened: &OwnedFd) -> Result<At> {
-        let own = is_own(opened, self.mounts, self.own);
-        Ok(At { stat: fd::stat(opened)?, born: disk::born(opened.as_fd())?, own })
+impl At {
+    /// What `opened` is, which can be open for its path only.
+    pub(super) fn of(inside: &Inside<'_>, opened: &OwnedFd) -> Result<At> {
+        let (own, born) = (inside.is_own(opened), disk::born(opened.as_fd())?);
+        Ok(At { stat: fd::stat(opened)?, born, own })
     }
 
-    /// What is at `path` in the directory `root`, to which no link leads.
-    fn look_in(&self, root: BorrowedFd<'_>, path: &Path) -> Result<Option<At>> {
-        open_in(root, path)?.map(|found| self.look(&found)).transpose()
+    /// What is at `path`, to which no link leads.
+    fn find(inside: &Inside<'_>, path: &Path) -> Result<Option<At>> {
+        inside.find(path)?.map(|found| At::of(inside, &found)).transpose()
     }
 }
 
@@ -115,19 +106,18 @@ pub(super) fn may_open(stat: &Stat, users: &[u32], access: u32) -> bool {
     users.contains(&stat.st_uid) || stat.st_mode & access == access
 }
 
-/// True where `process` itself comes to `path` in the directory `root`, and may use what is there by the bits of `access`; with `file`
-/// only where it is that one. The kernel is asked in a process that has its ids and capabilities.
+/// True where a process with `rights` comes to `path` by itself, and may use what is there by the bits of `access`; with `file` only where
+/// it is that one. The kernel is asked in a process that has its ids and capabilities.
 pub(super) fn opens(
-    root: BorrowedFd<'_>,
+    inside: &Inside<'_>,
     path: &Path,
-    process: &Process,
+    rights: &Rights,
     access: u32,
     file: Option<&Stat>,
 ) -> Result<bool> {
-    let rights = process.rights()?;
     let said = aside::ask(|| {
         act_as(rights.uid, rights.gid, &rights.groups, rights.caps)?;
-        let found = match open_in(root, path) {
+        let found = match inside.find(path) {
             Err(e) if e.is(libc::EACCES) => None,
             found => found?,
         };
@@ -144,8 +134,8 @@ pub(super) fn opens(
 pub(super) struct Had<'a> {
     /// Whose it is.
     pub process: &'a Process,
-    /// The user ids of that.
-    pub users: &'a [u32],
+    /// What that may do.
+    pub rights: &'a Rights,
     /// How it is open, as [`may_open`] takes it.
     pub access: u32,
     /// What the kernel has allowed.
@@ -168,9 +158,9 @@ struct Use {
 
 impl Allowed {
     /// As [`opens`], for the file with `stat`.
-    fn opens(&self, root: BorrowedFd<'_>, path: &Path, had: &Had<'_>, stat: &Stat) -> Result<bool> {
+    fn opens(&self, inside: &Inside<'_>, path: &Path, had: &Had<'_>, stat: &Stat) -> Result<bool> {
         let wanted = Use {
-            rights: had.process.rights()?,
+            rights: had.rights.clone(),
             path: path.to_owned(),
             access: had.access,
             device: stat.st_dev,
@@ -179,20 +169,12 @@ impl Allowed {
         if self.0.borrow().contains(&wanted) {
             return Ok(true);
         }
-        let is_open = opens(root, path, had.process, had.access, Some(stat))?;
+        let is_open = opens(inside, path, had.rights, had.access, Some(stat))?;
         if is_open {
             self.0.borrow_mut().insert(wanted);
         }
         Ok(is_open)
     }
-}
-
-/// A container in which notes are taken, or compared.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Place<'a> {
-    /// The container's root.
-    pub root: BorrowedFd<'a>,
-    pub memory: Memory<'a>,
 }
 
 /// Notes of files.
@@ -215,7 +197,7 @@ impl Files {
     /// Notes what `name`, a link in the directory of `process` in procfs, leads to; `path` is what the link says.
     pub(super) fn note(
         &mut self,
-        place: Place<'_>,
+        inside: &Inside<'_>,
         process: &Process,
         name: &str,
         path: &Path,
@@ -223,14 +205,18 @@ impl Files {
         if !is_noted(path) {
             return Ok(());
         }
-        let Some(opened) = open_link(&process.dir().join(name), path)? else { return Ok(()) };
+        let opened = match open_link(process, name, path) {
+            // It is gone by now.
+            Err(e) if e.is(libc::ENOENT) || e.is(libc::ESRCH) => return Ok(()),
+            opened => opened?,
+        };
         if fd::file_system(&opened)? == PROC_MAGIC {
             return Ok(());
         }
-        let found = place.memory.look(&opened)?;
+        let found = At::of(inside, &opened)?;
         self.had.insert(key(process, name), Note::of(&found));
         // A terminal is made by criu.
-        let there = open_in(place.root, path)?.map(|there| fd::stat(&there)).transpose()?;
+        let there = inside.find(path)?.map(|there| fd::stat(&there)).transpose()?;
         if !is_device(&found.stat) && there.is_some_and(|there| is_one(&there, &found.stat)) {
             self.note_path(path, &found);
         }
@@ -240,13 +226,13 @@ impl Files {
     /// Notes the file `opened`, which `process` has mapped.
     pub(super) fn note_mapped(
         &mut self,
-        place: Place<'_>,
+        inside: &Inside<'_>,
         process: &Process,
         mapped: &Mapped<'_>,
         opened: &OwnedFd,
     ) -> Result<()> {
         if fd::file_system(opened)? != PROC_MAGIC {
-            let found = place.memory.look(opened)?;
+            let found = At::of(inside, opened)?;
             let (of_process, addresses) = (self.mapped.entry(process.inside).or_default(), &mapped.addresses);
             of_process.insert(addresses.start, (addresses.end, Note::of(&found)));
             self.note_path(Path::new(mapped.path), &found);
@@ -259,20 +245,20 @@ impl Files {
     }
 
     /// Notes the working directory and the program of `process`.
-    pub(super) fn note_links(&mut self, place: Place<'_>, process: &Process) -> Result<()> {
+    pub(super) fn note_links(&mut self, inside: &Inside<'_>, process: &Process) -> Result<()> {
         for name in ["cwd", "exe"] {
             let link = process.dir().join(name);
             let path = std::fs::read_link(&link).context(|| format!("read {}", link.display()))?;
-            self.note(place, process, name, &path)?;
+            self.note(inside, process, name, &path)?;
         }
         Ok(())
     }
 
     /// Notes what is at `paths`: sockets, and what somebody watches.
-    pub(super) fn note_watched(&mut self, place: Place<'_>, paths: &[PathBuf]) -> Result<()> {
+    pub(super) fn note_watched(&mut self, inside: &Inside<'_>, paths: &[PathBuf]) -> Result<()> {
         let mut watched = BTreeMap::new();
         for path in paths {
-            if let Some(found) = place.memory.look_in(place.root, path)? {
+            if let Some(found) = At::find(inside, path)? {
                 watched.insert(name_of(path), Note::of(&found));
             }
         }
@@ -294,11 +280,11 @@ impl Files {
     ///
     /// # Errors
     /// Something of another kind or owner is in the place of a file.
-    pub(super) fn check(&self, place: Place<'_>) -> Result<()> {
+    pub(super) fn check(&self, inside: &Inside<'_>) -> Result<()> {
         for (name, note) in self.paths.iter().chain(self.watched.iter().flatten()) {
             let path = &path_of(name);
             // A link is found by whoever looks at paths.
-            if let Some(now) = place.memory.look_in(place.root, path)? {
+            if let Some(now) = At::find(inside, path)? {
                 note.compare(&now, self.users(), path)?;
             }
         }
@@ -320,18 +306,18 @@ impl Files {
     ///
     /// # Errors
     /// It is another file than the program had, as far as its note says that.
-    pub(super) fn compare(&self, place: Place<'_>, had: &Had<'_>, name: &str, path: &Path) -> Result<()> {
+    pub(super) fn compare(&self, inside: &Inside<'_>, had: &Had<'_>, name: &str, path: &Path) -> Result<()> {
         if !is_noted(path) {
             return Ok(());
         }
-        let Some(opened) = open_link(&had.process.dir().join(name), path)? else { return Ok(()) };
-        let now = place.memory.look(&opened)?;
+        let opened = open_link(had.process, name, path)?;
+        let now = At::of(inside, &opened)?;
         // It takes the place of the caller's streams.
         if fd::is_null_device(&now.stat) || fd::file_system(&opened)? == PROC_MAGIC {
             return Ok(());
         }
         match self.had.get(&key(had.process, name)) {
-            Some(note) => self.compare_note(place, note, &now, had, path),
+            Some(note) => self.compare_note(inside, note, &now, had, path),
             None => bail!("it has {}, which the program had not", path.display()),
         }
     }
@@ -342,7 +328,7 @@ impl Files {
     /// It is another file than the program had, as far as its note says that.
     pub(super) fn compare_mapped(
         &self,
-        place: Place<'_>,
+        inside: &Inside<'_>,
         had: &Had<'_>,
         mapped: &Mapped<'_>,
         now: &At,
@@ -351,7 +337,7 @@ impl Files {
         let of_process = self.mapped.get(&had.process.inside);
         let below = of_process.and_then(|of_process| of_process.range(..=start).next_back());
         match below {
-            Some((_, (end, note))) if start < *end => self.compare_note(place, note, now, had, path),
+            Some((_, (end, note))) if start < *end => self.compare_note(inside, note, now, had, path),
             _ => bail!("it has {} in its memory, which the program had not", path.display()),
         }
     }
@@ -361,7 +347,7 @@ impl Files {
     /// made, and those on the container's own file systems in memory `rt`.
     fn compare_note(
         &self,
-        place: Place<'_>,
+        inside: &Inside<'_>,
         note: &Note,
         now: &At,
         had: &Had<'_>,
@@ -372,8 +358,8 @@ impl Files {
             return Ok(());
         }
         let is_open = match now.stat.st_nlink {
-            0 => may_open(&now.stat, had.users, had.access),
-            _ => had.allowed.opens(place.root, path, had, &now.stat)?,
+            0 => may_open(&now.stat, &had.rights.uids, had.access),
+            _ => had.allowed.opens(inside, path, had, &now.stat)?,
         };
         match is_open {
             true => Ok(()),
@@ -390,13 +376,13 @@ impl Files {
     ///
     /// # Errors
     /// It is nothing of which there is a note.
-    pub(super) fn compare_watches(&self, place: Place<'_>, info: &str) -> Result<()> {
+    pub(super) fn compare_watches(&self, inside: &Inside<'_>, info: &str) -> Result<()> {
         let Some(watched) = &self.watched else { return Ok(()) };
         for watch in watches(info) {
             let mut is_noted = false;
             for (name, note) in watched {
                 let path = path_of(name);
-                let found = place.memory.look_in(place.root, &path)?;
+                let found = At::find(inside, &path)?;
                 is_noted |= found.is_some_and(|found| {
                     Some(Watched::of(&found.stat)) == watch
                         && note.compare(&found, self.users(), &path).is_ok()
@@ -430,15 +416,14 @@ pub(super) fn watches(info: &str) -> impl Iterator<Item = Option<Watched>> {
     })
 }
 
-/// Opens, for its path only, what a link in procfs leads to, by which `path` is known; `None` where it is gone by now.
-fn open_link(link: &Path, path: &Path) -> Result<Option<OwnedFd>> {
-    match fs::open(link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
-        Err(Errno::NOENT | Errno::SRCH) => Ok(None),
-        opened => opened.map(Some).context(|| format!("look at {}", path.display())),
-    }
+/// Opens, for its path only, what the link `name` of `process` in procfs leads to, by which `path` is known.
+fn open_link(process: &Process, name: &str, path: &Path) -> Result<OwnedFd> {
+    let opened = fs::open(process.dir().join(name), OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    opened.context(|| format!("look at {}", path.display()))
 }
 
-fn is_one(one: &Stat, other: &Stat) -> bool {
+/// True where both are of one file.
+pub(super) fn is_one(one: &Stat, other: &Stat) -> bool {
     (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
 }
 
@@ -450,15 +435,6 @@ fn is_noted(path: &Path) -> bool {
 
 fn key(process: &Process, name: &str) -> String {
     format!("{}/{name}", process.inside)
-}
-
-/// Opens, for its path only, what is at `path` in the directory `root`, to which no link leads; `None` where nothing is, or a link.
-pub(super) fn open_in(root: BorrowedFd<'_>, path: &Path) -> Result<Option<OwnedFd>> {
-    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::IN_ROOT;
-    match fs::openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG) => Ok(None),
-        found => found.map(Some).context(|| format!("look at {}", path.display())),
-    }
 }
 
 /// How `path` is noted: each byte as the character with its number, so that names of any bytes are told apart.

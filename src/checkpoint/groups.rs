@@ -5,8 +5,9 @@
 //! get the container's own group.
 
 use super::image::Image;
+use super::left;
 use super::numbers;
-use super::places::{REMAPS, removed};
+use super::places::{Removed, removed_in};
 use super::reach::unknown_form;
 use rt_sys::error::{Context, Result};
 use rt_sys::{err, fd};
@@ -14,8 +15,6 @@ use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
 use std::ops::Range;
 
-/// How much of criu's file of a removed file is read: its head, and no content.
-const HEAD: usize = 1 << 10;
 /// FileEntry.usk.file_perms (fdinfo.proto, sk-unix.proto), and .gid of that.
 const PERMISSIONS: [u64; 2] = [16, 13];
 const GROUP_OF_SOCKET: u64 = 3;
@@ -35,15 +34,9 @@ pub(super) fn give(image: &Image, known: &[[u32; 2]]) -> Result<()> {
             places.extend(numbers::fields(&files, part, GROUP_OF_SOCKET).ok_or_else(unknown)?);
         }
     }
-    change(image, numbers::FILES, files.clone(), places, known)?;
-    let remaps = image.file(REMAPS)?;
-    for (id, _) in removed(&files, remaps.as_deref()).ok_or_else(unknown)? {
-        let name = format!("ghost-file-{id:x}.img");
-        let shown = || format!("read {}/{name}", image.path.display());
-        let file = fd::open_entry(&image.dir, name.as_str(), OFlags::RDONLY).context(shown)?;
-        let mut text = vec![0; HEAD];
-        let read = rustix::io::pread(&file, &mut text[..], 0).context(shown)?;
-        text.truncate(read);
+    change(image, numbers::FILES, files, places, known)?;
+    for Removed { id, .. } in removed_in(image)? {
+        let ((text, _), name) = (left::read_head(image, id)?, left::file_of(id));
         let message = numbers::message_at(&text, numbers::MAGIC);
         let group = message.and_then(|message| numbers::fields(&text, message, GROUP_OF_REMOVED));
         change(image, &name, text, group.ok_or_else(|| unknown_form(image, &name))?, known)?;

@@ -4,12 +4,14 @@
 //! what is there. So `rt` looks before. A file in an image says that a restore of it has begun: where that was killed, what has a name
 //! of criu's, and could be what criu was making, is removed. All else stays, and is named.
 
+use super::files::is_one;
 use super::image::Image;
+use super::inside::Inside;
 use super::numbers;
-use super::places::{REMAPS, is_own, removed};
+use super::places::{Removed, removed_in};
 use super::reach::unknown_form;
 use rt_sys::error::{Context, Result};
-use rt_sys::{err, fd, mount};
+use rt_sys::{err, fd};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
@@ -43,24 +45,17 @@ pub(super) struct Ghost {
 }
 
 /// Removes what a restore of `image` that was killed has left in this process's root, when no other one of this image is at work: clones
-/// of a program are made side by side. What is in the file systems in memory at `own` no other one has made.
+/// of a program are made side by side. What is in the container's own file systems in memory no other one has made.
 ///
 /// # Errors
 /// Something else has the name.
-pub(super) fn begin<'a>(image: &'a Image, own: &[PathBuf]) -> Result<Option<Begun<'a>>> {
-    let (files, remaps) = (image.file(numbers::FILES)?, image.file(REMAPS)?);
-    let (Some(files), Some(remaps)) = (files, remaps) else { return Ok(None) };
-    let removed = removed(&files, Some(&remaps)).ok_or_else(|| unknown_form(image, REMAPS))?;
-    if removed.is_empty() {
-        return Ok(None);
-    }
-    let mounts = mount::table()?;
+pub(super) fn begin<'a>(image: &'a Image, inside: &Inside<'_>) -> Result<Option<Begun<'a>>> {
     let mut ghosts = Vec::new();
-    for (id, path) in removed {
+    for Removed { id, path, ghost } in removed_in(image)? {
         if let Some(place) = Place::of(&path)?
-            && !is_own(&place.dir, &mounts, own)
+            && !inside.is_own(&place.dir)
         {
-            ghosts.push((id, place, Ghost::read(image, id)?));
+            ghosts.push((id, place, ghost));
         }
     }
     if ghosts.is_empty() {
@@ -148,14 +143,8 @@ impl Begun<'_> {
 impl Ghost {
     /// What the image has of the removed file or directory `id`.
     pub(super) fn read(image: &Image, id: u64) -> Result<Ghost> {
-        let name = format!("ghost-file-{id:x}.img");
-        let shown = || format!("read {}/{name}", image.path.display());
-        let file = fd::open_entry(&image.dir, name.as_str(), OFlags::RDONLY).context(shown)?;
-        let length = fd::stat(&file)?.st_size.unsigned_abs();
-        let mut text = vec![0; HEAD];
-        let read = rustix::io::pread(&file, &mut text[..], 0).context(shown)?;
-        text.truncate(read);
-        Ghost::of(&text, length).ok_or_else(|| unknown_form(image, &name))
+        let (text, length) = read_head(image, id)?;
+        Ghost::of(&text, length).ok_or_else(|| unknown_form(image, &file_of(id)))
     }
 
     pub(super) fn is_directory(&self) -> bool {
@@ -204,7 +193,7 @@ impl Ghost {
         // It is a moment in which it has the program's name, too, or another one where that is taken.
         for name in [place.name.clone(), with(&place.name, ".cr_link")] {
             let other = look(&place.dir, &name)?;
-            if other.is_some_and(|other| (other.st_dev, other.st_ino) == (found.st_dev, found.st_ino)) {
+            if other.is_some_and(|other| is_one(&other, &found)) {
                 place.remove(&name)?;
             }
         }
@@ -218,6 +207,22 @@ impl Ghost {
         let users = [self.uid, rustix::process::geteuid().as_raw()];
         kind == FileType::from_raw_mode(self.mode) && is_short && users.contains(&found.st_uid)
     }
+}
+
+/// The file of an image that the removed file `id` is in.
+pub(super) fn file_of(id: u64) -> String {
+    format!("ghost-file-{id:x}.img")
+}
+
+/// How that begins, and how long it is.
+pub(super) fn read_head(image: &Image, id: u64) -> Result<(Vec<u8>, u64)> {
+    let shown = || format!("read {}/{}", image.path.display(), file_of(id));
+    let file = fd::open_entry(&image.dir, file_of(id).as_str(), OFlags::RDONLY).context(shown)?;
+    let length = fd::stat(&file)?.st_size.unsigned_abs();
+    let mut text = vec![0; HEAD];
+    let read = rustix::io::pread(&file, &mut text[..], 0).context(shown)?;
+    text.truncate(read);
+    Ok((text, length))
 }
 
 /// The name by which criu makes the removed file `id`, which was called `name`.

@@ -1,6 +1,7 @@
 //! What a program has written to file systems in memory (tmpfs). criu keeps processes and no mounts, so their content is copied
 //! into the image while the tree is stopped, and back before criu makes the processes again.
 
+use super::files::is_one;
 use super::image::Image;
 use rt_spec::{Spec, mounts};
 use rt_sys::error::{Context, Result};
@@ -67,8 +68,7 @@ pub(super) fn find(mut places: Vec<PathBuf>, process: &Path, hosts: &[Mounted]) 
         };
         let mount = mounts.iter().find(|mount| Some(mount.id) == id).filter(is_own);
         let is_its_root = |mount: &Mounted| -> Result<bool> {
-            let (one, other) = (fd::stat(&dir)?, fd::stat(&open(&mount.point, ResolveFlags::NO_SYMLINKS)?)?);
-            Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
+            Ok(is_one(&fd::stat(&dir)?, &fd::stat(&open(&mount.point, ResolveFlags::NO_SYMLINKS)?)?))
         };
         match mount {
             Some(mount) if is_its_root(mount).context(shown)? => *place = mount.point.clone(),

@@ -17,6 +17,7 @@ mod gate;
 mod gpu;
 mod groups;
 mod image;
+mod inside;
 mod left;
 mod links;
 mod manifest;

@@ -9,16 +9,15 @@
 
 use super::files::{REMOVED, may_open, opens};
 use super::image::Image;
+use super::inside::Inside;
 use super::left::{self, Ghost};
 use super::numbers;
 use super::preflight::Descriptor;
-use super::processes;
 use super::reach;
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::mount::{self, Mounted};
 use rt_sys::rootfs::PROC_MAGIC;
-use rt_sys::{disk, err, fd, ns};
-use rustix::fd::{AsFd, OwnedFd};
+use rt_sys::{err, fd, ns};
+use rustix::fd::OwnedFd;
 use rustix::fs::{self, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +26,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 /// criu's list of what has other names than it was opened by.
-pub(super) const REMAPS: &str = "remap-fpath.img";
+const REMAPS: &str = "remap-fpath.img";
 
 /// Who is not mapped in a user namespace, the host's root among them (user_namespaces(7)).
 const NOBODY: u32 = 65534;
@@ -41,10 +40,8 @@ const REMEDY: &str = "criu would give what they put there its owner and mode: ch
 /// The directories of a container.
 #[derive(Debug)]
 pub(super) struct Places<'a> {
-    root: OwnedFd,
-    mounts: Vec<Mounted>,
-    /// Where file systems in memory are that were made for it alone.
-    own: &'a [PathBuf],
+    /// Where they are.
+    pub(super) inside: &'a Inside<'a>,
     /// The program's users.
     users: &'a BTreeSet<u32>,
     /// Its user namespace does not know all ids.
@@ -52,28 +49,28 @@ pub(super) struct Places<'a> {
 }
 
 impl<'a> Places<'a> {
-    /// Those that the process with the directory `process` in procfs has; `None` where its user namespace has one user id.
-    pub(super) fn of(process: &Path, own: &'a [PathBuf], users: &'a BTreeSet<u32>) -> Result<Option<Self>> {
-        if !processes::has_several_ids(process)? {
-            return Ok(None);
-        }
-        let root = fs::open(process.join("root"), PLACE.difference(OFlags::NOFOLLOW), Mode::empty());
-        let root = root.context(|| "open the container's root")?;
-        let (mounts, hides_ids) = (mount::table_in(process)?, !ns::is_initial(&ns::maps_of(process)?));
-        Ok(Some(Places { root, mounts, own, users, hides_ids }))
+    /// Those `inside`, as the process with the directory `process` in procfs has them; `None` where its user namespace has one user id,
+    /// so that criu can do nothing that the program's user cannot.
+    pub(super) fn of(
+        process: &Path,
+        inside: &'a Inside<'a>,
+        users: &'a BTreeSet<u32>,
+    ) -> Result<Option<Self>> {
+        let maps = ns::maps_of(process)?;
+        let ids: u64 = maps.uid.iter().map(|map| u64::from(map.size)).sum();
+        Ok((ids > 1).then(|| Places { inside, users, hides_ids: !ns::is_initial(&maps) }))
     }
 
     /// What others can do to have criu find something else in the place of the file `path`; `None` where they cannot.
-    fn fault(&self, path: &Path, what: Made) -> Result<Option<String>> {
+    fn fault(&self, path: &Path) -> Result<Option<String>> {
         let shown = |at: &Path| format!("look at {}", at.display());
-        let (mut dir, mut at) = (self.root.as_fd().try_clone_to_owned()?, PathBuf::from("/"));
+        let (mut dir, mut at) = (self.inside.root.try_clone()?, PathBuf::from("/"));
         for part in path.parent().into_iter().flat_map(Path::components) {
             let Component::Normal(part) = part else { continue };
             if !self.is_kept(&dir, Missing::No).context(|| shown(&at))? {
                 return Ok(Some(format!("others can rename in {}", at.display())));
             }
             dir = match fs::openat(&dir, part, PLACE, Mode::empty()) {
-                Err(Errno::NOENT) if what == Made::Directory => break,
                 // criu makes it, or goes without.
                 Err(Errno::NOENT) => {
                     let is_kept = self.is_kept(&dir, Missing::Yes).context(|| shown(&at))?;
@@ -87,17 +84,13 @@ impl<'a> Places<'a> {
             };
             at.push(part);
         }
-        if what == Made::Directory {
-            let is_own = is_own(&dir, &self.mounts, self.own);
-            return Ok((!is_own).then(|| format!("others can have one of that name in {}", at.display())));
-        }
         let is_kept = self.is_kept(&dir, Missing::No).context(|| shown(&at))?;
         Ok((!is_kept).then(|| format!("others can rename in {}", at.display())))
     }
 
     /// True where only root and the program's users can rename in `dir`, or make what is missing there.
     fn is_kept(&self, dir: &OwnedFd, what: Missing) -> Result<bool> {
-        if is_own(dir, &self.mounts, self.own) {
+        if self.inside.is_own(dir) {
             return Ok(true);
         }
         let stat = fd::stat(dir)?;
@@ -117,13 +110,13 @@ impl<'a> Places<'a> {
             let Some(path) = sockets.get(&inode) else { return Ok(()) };
             ("socket", path.clone())
         } else {
-            let Some(stat) = removed_file(descriptor, &self.mounts)? else { return Ok(()) };
+            let Some(stat) = removed_file(descriptor, self.inside)? else { return Ok(()) };
             if !may_open(&stat, &descriptor.users()?, descriptor.bits()) {
                 return Err(refused_anew(descriptor, "that the process may not open any more"));
             }
             ("removed file", without_suffix(&descriptor.target))
         };
-        match self.fault(&path, Made::File)? {
+        match self.fault(&path)? {
             None => Ok(()),
             Some(fault) => {
                 Err(descriptor.refused(&format!("the {what} {}, and {fault}", path.display()), REMEDY))
@@ -136,7 +129,7 @@ impl<'a> Places<'a> {
     /// # Errors
     /// The process itself could not.
     pub(super) fn check_server(&self, descriptor: &Descriptor<'_>, name: &Path) -> Result<()> {
-        if opens(self.root.as_fd(), name, descriptor.process, 0o2, None)? {
+        if opens(self.inside, name, &descriptor.process.rights()?, 0o2, None)? {
             return Ok(());
         }
         let what =
@@ -149,22 +142,40 @@ impl<'a> Places<'a> {
     /// # Errors
     /// Others can have criu find something else in the place of one.
     pub(super) fn check_image(&self, image: &Image) -> Result<()> {
-        let Some(files) = image.file(numbers::FILES)? else { return Ok(()) };
-        let unknown = || reach::unknown_form(image, numbers::FILES);
-        let mut made: Vec<(PathBuf, Made)> = Vec::new();
-        for (id, path) in removed(&files, image.file(REMAPS)?.as_deref()).ok_or_else(unknown)? {
-            let is_directory = Ghost::read(image, id)?.is_directory();
-            made.push((path, if is_directory { Made::Directory } else { Made::File }));
-        }
-        made.extend(bound(&files).ok_or_else(unknown)?.into_iter().map(|path| (path, Made::File)));
-        for (path, what) in made {
-            if let Some(fault) = self.fault(&path, what)? {
-                return Err(
-                    err!("{}: it is {}, and {fault}", path.display(), what.text()).hint(what.remedy())
-                );
+        for Removed { path, ghost, .. } in removed_in(image)? {
+            match ghost.is_directory() {
+                true => self.check_directory(&path)?,
+                false => self.check_made(&path)?,
             }
         }
-        Ok(())
+        let Some(files) = image.file(numbers::FILES)? else { return Ok(()) };
+        let bound = bound(&files).ok_or_else(|| reach::unknown_form(image, numbers::FILES))?;
+        bound.iter().try_for_each(|path| self.check_made(path))
+    }
+
+    fn check_made(&self, path: &Path) -> Result<()> {
+        match self.fault(path)? {
+            None => Ok(()),
+            Some(fault) => {
+                Err(err!("{}: it is a removed file or a socket, and {fault}", path.display()).hint(REMEDY))
+            }
+        }
+    }
+
+    /// criu takes any directory that has the name of a removed one, whoever's it is, and gives it owner and mode.
+    fn check_directory(&self, path: &Path) -> Result<()> {
+        for above in path.ancestors().skip(1) {
+            let Some(dir) = self.inside.find(above)? else { continue };
+            if self.inside.is_own(&dir) {
+                break;
+            }
+            let (path, above) = (path.display(), above.display());
+            return Err(err!(
+                "{path}: it is a removed directory, and others can have one of that name in {above}"
+            )
+            .hint("criu would give that its owner and mode: have the program leave it"));
+        }
+        self.check_made(path)
     }
 }
 
@@ -173,42 +184,30 @@ impl<'a> Places<'a> {
 /// # Errors
 /// criu cannot make one again.
 pub(super) fn check_removed(image: &Image) -> Result<()> {
-    let Some(files) = image.file(numbers::FILES)? else { return Ok(()) };
-    let found = removed(&files, image.file(REMAPS)?.as_deref());
-    let found = found.ok_or_else(|| reach::unknown_form(image, numbers::FILES))?;
-    let mut directories = Vec::new();
-    for (id, path) in &found {
-        if Ghost::read(image, *id)?.is_directory() {
-            directories.push(path);
-        }
+    let found = removed_in(image)?;
+    for Removed { id, path, .. } in &found {
         if path.file_name().is_some_and(|name| left::name_of_criu(name, *id).len() > NAME_MAX) {
             return Err(err!("{}: a removed file whose name is too long for criu", path.display())
                 .hint("have the program close it"));
         }
     }
-    let within = |path: &Path| directories.iter().find(|dir| **dir != path && path.starts_with(dir));
-    match found.iter().find_map(|(_, path)| Some((path, within(path)?))) {
+    let within = |path: &Path| {
+        let mut directories = found.iter().filter(|removed| removed.ghost.is_directory());
+        directories.find(|dir| dir.path != path && path.starts_with(&dir.path))
+    };
+    match found.iter().find_map(|Removed { path, .. }| Some((path, within(path)?))) {
         None => Ok(()),
         Some((path, dir)) => {
-            let (path, dir) = (path.display(), dir.display());
+            let (path, dir) = (path.display(), dir.path.display());
             Err(err!("{path}: it is removed, as is the directory {dir}, and the program is in both")
                 .hint("criu makes them, and cannot remove that directory before the file: have the program leave one"))
         }
     }
 }
 
-/// True where `dir` is on one of the file systems in memory that are the container's own: `mounts` are the container's, and `own` is
-/// where those are.
-pub(super) fn is_own(dir: &OwnedFd, mounts: &[Mounted], own: &[PathBuf]) -> bool {
-    let id = disk::mount_id(dir.as_fd());
-    let mount = mounts.iter().find(|known| Some(known.id) == id);
-    mount.is_some_and(|mount| mount.fstype == b"tmpfs" && own.contains(&mount.point))
-}
-
-/// The state of the file of a descriptor, where it has been removed; `mounts` are the container's.
-fn removed_file(descriptor: &Descriptor<'_>, mounts: &[Mounted]) -> Result<Option<Stat>> {
-    let is_here = descriptor.mount().is_some_and(|id| mounts.iter().any(|mount| mount.id == id));
-    if !is_here || !descriptor.target.is_absolute() {
+/// The state of the file of a descriptor, where it has been removed.
+fn removed_file(descriptor: &Descriptor<'_>, inside: &Inside<'_>) -> Result<Option<Stat>> {
+    if !inside.has(descriptor.mount()) || !descriptor.target.is_absolute() {
         return Ok(None);
     }
     let shown = || format!("look at {}", descriptor.text());
@@ -222,8 +221,8 @@ fn removed_file(descriptor: &Descriptor<'_>, mounts: &[Mounted]) -> Result<Optio
 ///
 /// # Errors
 /// It is another user's.
-pub(super) fn check_owner(descriptor: &Descriptor<'_>, mounts: &[Mounted]) -> Result<()> {
-    match removed_file(descriptor, mounts)? {
+pub(super) fn check_owner(descriptor: &Descriptor<'_>, inside: &Inside<'_>) -> Result<()> {
+    match removed_file(descriptor, inside)? {
         Some(stat) if !descriptor.users()?.contains(&stat.st_uid) => {
             Err(refused_anew(descriptor, "of another user"))
         }
@@ -236,31 +235,6 @@ fn refused_anew(descriptor: &Descriptor<'_>, what: &str) -> Error {
         &format!("{}, a removed file {what}", descriptor.text()),
         "criu makes it anew: have the program close it",
     )
-}
-
-/// What criu makes by a name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Made {
-    /// A file, or a socket, under a name of criu's own.
-    File,
-    /// A directory: where one has its name criu takes that, whoever's it is, and gives it owner and mode.
-    Directory,
-}
-
-impl Made {
-    fn text(self) -> &'static str {
-        match self {
-            Made::File => "a removed file or a socket",
-            Made::Directory => "a removed directory",
-        }
-    }
-
-    fn remedy(self) -> &'static str {
-        match self {
-            Made::File => REMEDY,
-            Made::Directory => "criu would give that its owner and mode: have the program leave it",
-        }
-    }
 }
 
 /// Whether something is looked for that is there.
@@ -306,9 +280,26 @@ fn socket(line: &[u8]) -> Option<(u64, PathBuf)> {
     is_bound.then(|| (inode, PathBuf::from(OsStr::from_bytes(name))))
 }
 
+/// A removed file or directory in an image.
+pub(super) struct Removed {
+    /// criu's number for it.
+    pub id: u64,
+    /// Where it was.
+    pub path: PathBuf,
+    pub ghost: Ghost,
+}
+
+/// Those that criu makes again.
+pub(super) fn removed_in(image: &Image) -> Result<Vec<Removed>> {
+    let Some(files) = image.file(numbers::FILES)? else { return Ok(Vec::new()) };
+    let found = removed(&files, image.file(REMAPS)?.as_deref());
+    let found = found.ok_or_else(|| reach::unknown_form(image, REMAPS))?.into_iter();
+    found.map(|(id, path)| Ok(Removed { id, path, ghost: Ghost::read(image, id)? })).collect()
+}
+
 /// The removed files that criu makes by their paths, from its lists of open files and of other names: each by its number and its path;
 /// none for what is no such list.
-pub(super) fn removed(files: &[u8], remaps: Option<&[u8]>) -> Option<Vec<(u64, PathBuf)>> {
+fn removed(files: &[u8], remaps: Option<&[u8]>) -> Option<Vec<(u64, PathBuf)>> {
     /// RemapFilePathEntry.orig_id, .remap_id and .remap_type (remap-file-path.proto). Without a type it can be any.
     const FILE_ID: u64 = 1;
     const OWN_ID: u64 = 2;

@@ -1,7 +1,8 @@
 //! What cannot be kept, found before criu runs, and once more when it has stopped the tree: criu damages some of it without a
 //! word. Each is said with the process, what of it is in the way, and the remedy.
 
-use super::files::{self, Files, Memory, Place, Watched};
+use super::files::{self, Files, Watched};
+use super::inside::Inside;
 use super::manifest::Kind;
 use super::places::{self, Places};
 use super::processes::{self, Process, Status, Tree, mapped_in};
@@ -10,7 +11,7 @@ use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Mounted};
 use rt_sys::rootfs::PROC_MAGIC;
 use rt_sys::{err, fd, look, process};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::OwnedFd;
 use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -42,6 +43,8 @@ pub(super) struct Found {
     pub external: BTreeSet<String>,
     /// What is open, mapped or executed, or somebody's working directory, by its path.
     pub files: Files,
+    /// The container has several user ids: criu can do more than the program when it restores that.
+    pub by_several_ids: bool,
     /// Sockets of datagrams that lead to a program outside, such as syslog's, by their inodes, with those of the others' sockets. They are
     /// connected again by names.
     pub sends_outside: BTreeMap<u64, u64>,
@@ -168,19 +171,19 @@ pub(super) fn check(
     own: &[PathBuf],
     without_links: Option<&[PathBuf]>,
 ) -> Result<Found> {
-    let mut found = Found::default();
-    found.files.users = processes::users_of(tree)?;
+    let (mut found, users) = (Found::default(), processes::users_of(tree)?);
+    found.files.users.clone_from(&users);
     let mut descriptors = Vec::new();
     for process in &tree.processes {
         check_process(process, filters)?;
         descriptors.extend(descriptors_of(process)?);
     }
-    let mounts = mount::table_in(&tree.program().dir())?;
-    let root = open_root(tree.program())?;
-    let place = Place { root: root.as_fd(), memory: Memory { mounts: &mounts, own } };
-    let memory_files = check_maps(tree, place, &mut found.files)?;
+    let program = tree.program().dir();
+    let inside = Inside::of(&program, own)?;
+    let places = Places::of(&program, &inside, &users)?;
+    let memory_files = check_maps(tree, &inside, &mut found.files)?;
     for process in &tree.processes {
-        found.files.note_links(place, process).or_else(|e| {
+        found.files.note_links(&inside, process).or_else(|e| {
             match may_have_ended(&e) && has_ended(process)? {
                 true => Ok(()),
                 false => Err(e),
@@ -188,51 +191,47 @@ pub(super) fn check(
         })?;
     }
     let pipes = Pipes::of(&descriptors);
-    let several_ids = processes::has_several_ids(&tree.program().dir())?;
+    found.by_several_ids = places.is_some();
+    let kept = Kept { program: tree.program(), memory_files };
     for descriptor in &descriptors {
-        let checked = check_descriptor(descriptor, &memory_files, tree.program().inside == 1, &mut found)
-            .and_then(|()| check_ended(descriptor, tree.program()))
-            .and_then(|()| if several_ids { check_process_file(descriptor) } else { Ok(()) });
-        descriptor.unless_closed(checked)?;
+        descriptor.unless_closed(check_descriptor(descriptor, &kept, &mut found))?;
     }
     for descriptor in descriptors.iter().filter(|d| d.process.pid == tree.program().pid && d.number <= 2) {
         let number = descriptor.number.unsigned_abs() as usize;
-        found.streams[number] = descriptor.unless_closed(stream_name(descriptor, &mounts, &pipes))?;
+        found.streams[number] = descriptor.unless_closed(stream_name(descriptor, &inside, &pipes))?;
         found.kinds[number] = descriptor.unless_closed(descriptor.kind())?;
     }
     for descriptor in &descriptors {
-        if descriptor.mount().is_some_and(|id| mounts.iter().any(|mount| mount.id == id)) {
-            found.files.note(place, descriptor.process, &descriptor.name(), &descriptor.target)?;
+        if inside.has(descriptor.mount()) {
+            found.files.note(&inside, descriptor.process, &descriptor.name(), &descriptor.target)?;
         }
     }
     if found.watches {
         found.watched = watched(&descriptors, tree)?;
     }
-    check_external(&descriptors, &mounts, &mut found)?;
+    check_external(&descriptors, &inside, &mut found)?;
     check_sockets(&descriptors, tree, network, &mut found)?;
-    check_places(tree, &descriptors, place, without_links, &mut found)?;
+    match &places {
+        Some(places) => check_places(&program, &descriptors, places, without_links, &mut found)?,
+        None => descriptors
+            .iter()
+            .try_for_each(|descriptor| descriptor.unless_closed(places::check_owner(descriptor, &inside)))?,
+    }
     Ok(found)
 }
 
 /// Looks at the directories of what criu makes by names when it restores, and at what it finds by names.
 fn check_places(
-    tree: &Tree,
+    program: &Path,
     descriptors: &[Descriptor<'_>],
-    place: Place<'_>,
+    places: &Places<'_>,
     without_links: Option<&[PathBuf]>,
     found: &mut Found,
 ) -> Result<()> {
-    let program = tree.program().dir();
     let Found { files, sends_outside, .. } = found;
-    let users = files.users.clone();
-    let Some(places) = Places::of(&program, place.memory.own, &users)? else {
-        return descriptors.iter().try_for_each(|descriptor| {
-            descriptor.unless_closed(places::check_owner(descriptor, place.memory.mounts))
-        });
-    };
-    let sockets = places::sockets(&program)?;
+    let sockets = places::sockets(program)?;
     if let Some(paths) = without_links {
-        files.note_watched(place, paths)?;
+        files.note_watched(places.inside, paths)?;
     }
     descriptors.iter().try_for_each(|descriptor| {
         descriptor.unless_closed(places.check(descriptor, &sockets))?;
@@ -240,7 +239,7 @@ fn check_places(
         if let Some(server) = server {
             descriptor.unless_closed(places.check_server(descriptor, server))?;
         }
-        files.compare_watches(place, &descriptor.info).map_err(|e| {
+        files.compare_watches(places.inside, &descriptor.info).map_err(|e| {
             e.context(format!("{}: descriptor {}", descriptor.process.shown(), descriptor.number))
         })
     })
@@ -344,9 +343,9 @@ fn read_descriptors(process: &Process) -> Result<Vec<Descriptor<'_>>> {
 }
 
 /// Looks at what is mapped. Returns the files in memory (memfd_create(2)) that are, by device and inode as procfs writes them.
-fn check_maps(tree: &Tree, place: Place<'_>, files: &mut Files) -> Result<BTreeSet<String>> {
+fn check_maps(tree: &Tree, inside: &Inside<'_>, files: &mut Files) -> Result<BTreeSet<String>> {
     let (memory, mut memory_files) = (reach::memory_device()?, BTreeSet::new());
-    let mounts = place.memory.mounts;
+    let mounts = &inside.mounts;
     for process in &tree.processes {
         let shown = || format!("look at the memory of {}", process.shown());
         let text = match fd::read_file(&process.dir().join("maps")) {
@@ -366,8 +365,8 @@ fn check_maps(tree: &Tree, place: Place<'_>, files: &mut Files) -> Result<BTreeS
             }
             check_map(process, mapped.path, mapped.device, is_memory, &mut devices, mounts)?;
             if mapped.path.starts_with('/') && !is_memory && mapped.path != "/dev/zero" {
-                match reach::open_mapped(place.root, &mapped)? {
-                    Some(opened) => files.note_mapped(place, process, &mapped, &opened)?,
+                match reach::open_mapped(inside, &mapped)? {
+                    Some(opened) => files.note_mapped(inside, process, &mapped, &opened)?,
                     None => return Err(not_there(process, mapped.path)),
                 }
             }
@@ -385,13 +384,6 @@ fn not_there(process: &Process, path: &str) -> Error {
         false => err!("{shown} has {path} in its memory, and another file is there by now")
             .hint("criu opens it by its name"),
     }
-}
-
-/// The root of a process.
-fn open_root(process: &Process) -> Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = fs::open(process.dir().join("root"), flags, Mode::empty());
-    root.context(|| format!("look at the root of {}", process.shown()))
 }
 
 fn check_map(
@@ -465,12 +457,14 @@ fn device_of(process: &Process, path: &str) -> Result<Option<String>> {
     }
 }
 
-fn check_descriptor(
-    descriptor: &Descriptor<'_>,
-    memory_files: &BTreeSet<String>,
-    is_first: bool,
-    found: &mut Found,
-) -> Result<()> {
+/// What is known of a program when its descriptors are looked at.
+struct Kept<'a> {
+    program: &'a Process,
+    /// What [`check_maps`] returns.
+    memory_files: BTreeSet<String>,
+}
+
+fn check_descriptor(descriptor: &Descriptor<'_>, kept: &Kept<'_>, found: &mut Found) -> Result<()> {
     let text = descriptor.text();
     if let Some(kind) = text.strip_prefix("anon_inode:") {
         let kind = kind.trim_start_matches('[').trim_end_matches(']');
@@ -484,7 +478,7 @@ fn check_descriptor(
     if text.starts_with("/memfd:") {
         let stat = fs::stat(descriptor.path()).context(|| format!("look at {text}"))?;
         // criu would make two files of it, and say nothing.
-        if memory_files.contains(&stat.st_ino.to_string()) {
+        if kept.memory_files.contains(&stat.st_ino.to_string()) {
             return Err(descriptor.refused(
                 &format!("{text}, which is mapped too"),
                 "criu would make two of it: close it after the mmap(2), or use a file in /dev/shm",
@@ -502,12 +496,18 @@ fn check_descriptor(
         );
     }
     let stat = fs::stat(descriptor.path()).context(|| format!("look at {text}"))?;
-    if on.f_type as u64 == PROC_MAGIC {
-        found.highest = found.highest.max(of_process(&text).map_or(0, |(number, _)| number));
+    if on.f_type as u64 == PROC_MAGIC
+        && let Some((number, name)) = of_process(&text)
+    {
+        found.highest = found.highest.max(number);
+        check_ended(descriptor, number, kept.program)?;
+        if found.by_several_ids {
+            check_process_file(descriptor, name)?;
+        }
     }
     if FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice {
         // Such a program is restored before it has a session that could have a terminal.
-        if is_first && TERMINALS.contains(&fs::major(stat.st_rdev)) {
+        if kept.program.inside == 1 && TERMINALS.contains(&fs::major(stat.st_rdev)) {
             return Err(descriptor
                 .refused("a terminal, and the program is process 1", "run without -t, or with --init"));
         }
@@ -525,7 +525,7 @@ fn check_descriptor(
 /// Refuses a file of procfs that shows of a process what not everybody may see. The open descriptor shows what there was before the
 /// process has executed a set-id program (proc_pid_mem(5)), also to the process itself, and what its holder might see then; criu would
 /// open it anew.
-fn check_process_file(descriptor: &Descriptor<'_>) -> Result<()> {
+fn check_process_file(descriptor: &Descriptor<'_>, name: Option<&str>) -> Result<()> {
     /// What everybody may open of any process.
     const HARMLESS: [&str; 13] = [
         "cgroup",
@@ -542,30 +542,23 @@ fn check_process_file(descriptor: &Descriptor<'_>) -> Result<()> {
         "status",
         "task",
     ];
-    let text = descriptor.text();
-    if !descriptor.target.is_absolute()
-        || fs::statfs(descriptor.path()).context(|| format!("look at {text}"))?.f_type as u64 != PROC_MAGIC
-    {
+    if name.is_none_or(|name| HARMLESS.contains(&name)) {
         return Ok(());
     }
-    match of_process(&text) {
-        Some((_, Some(name))) if !HARMLESS.contains(&name) => Err(descriptor.refused(
-            &format!("{text}, of a process whose rights can be others by now"),
-            "criu would open it anew, and it could show more than it does now: have the program close it",
-        )),
-        _ => Ok(()),
-    }
+    Err(descriptor.refused(
+        &format!("{}, of a process whose rights can be others by now", descriptor.text()),
+        "criu would open it anew, and it could show more than it does now: have the program close it",
+    ))
 }
 
 /// Refuses a file of procfs of a process that has ended, where `program` leads a group of its own in another one's session. criu makes a
 /// process in that group, which may not be there yet.
-fn check_ended(descriptor: &Descriptor<'_>, program: &Process) -> Result<()> {
+fn check_ended(descriptor: &Descriptor<'_>, number: i32, program: &Process) -> Result<()> {
     let text = descriptor.text();
-    let Some(below) = text.strip_prefix("/proc/").filter(|_| of_process(&text).is_some()) else {
+    if !text.starts_with("/proc/") {
         return Ok(());
-    };
-    let number = below.split('/').next().unwrap_or(below);
-    let is_there = look::exists(program.dir().join("root/proc").join(number))?;
+    }
+    let is_there = look::exists(program.dir().join("root/proc").join(number.to_string()))?;
     let Some(status) = Status::of_thread(program.pid, program.pid)?.filter(|_| !is_there) else {
         return Ok(());
     };
@@ -608,11 +601,6 @@ fn check_timer(descriptor: &Descriptor<'_>) -> Result<()> {
     Ok(())
 }
 
-fn mount_of<'a>(descriptor: &Descriptor<'_>, mounts: &'a [Mounted]) -> Option<&'a Mounted> {
-    let id = descriptor.mount()?;
-    mounts.iter().find(|mount| mount.id == id)
-}
-
 /// The ends of pipes that the tree has.
 struct Pipes {
     read: BTreeSet<u64>,
@@ -642,7 +630,7 @@ impl Pipes {
 }
 
 /// What criu calls a standard stream that is the caller's; empty where it is the container's own.
-fn stream_name(descriptor: &Descriptor<'_>, mounts: &[Mounted], pipes: &Pipes) -> Result<String> {
+fn stream_name(descriptor: &Descriptor<'_>, inside: &Inside<'_>, pipes: &Pipes) -> Result<String> {
     if let Some(inode) = descriptor.inode("pipe") {
         return Ok(if pipes.is_own(inode) { String::new() } else { format!("pipe:[{inode}]") });
     }
@@ -650,7 +638,7 @@ fn stream_name(descriptor: &Descriptor<'_>, mounts: &[Mounted], pipes: &Pipes) -
         return Err(descriptor
             .refused("a socket of the caller's", "give it a file, a pipe or /dev/null: rt run ... | cat"));
     }
-    if !descriptor.target.is_absolute() || mount_of(descriptor, mounts).is_some() {
+    if !descriptor.target.is_absolute() || inside.has(descriptor.mount()) {
         return Ok(String::new());
     }
     external_name(descriptor)
@@ -661,7 +649,7 @@ fn stream_name(descriptor: &Descriptor<'_>, mounts: &[Mounted], pipes: &Pipes) -
 pub(super) fn input_of(process: &Process) -> Result<Option<OwnedFd>> {
     let (all, mounts) = (descriptors_of(process)?, mount::table_in(&process.dir())?);
     let Some(input) = all.iter().find(|descriptor| descriptor.number == 0) else { return Ok(None) };
-    let is_own = !input.target.is_absolute() || mount_of(input, &mounts).is_some();
+    let is_own = !input.target.is_absolute() || mounts.iter().any(|mount| Some(mount.id) == input.mount());
     if is_own || input.access() != libc::O_RDONLY || input.kind()? != Kind::File {
         return Ok(None);
     }
@@ -684,10 +672,10 @@ fn external_name(descriptor: &Descriptor<'_>) -> Result<String> {
 }
 
 /// Collects what no mount of the container shows. Only what the program has as a standard stream can be given to it again.
-fn check_external(descriptors: &[Descriptor<'_>], mounts: &[Mounted], found: &mut Found) -> Result<()> {
+fn check_external(descriptors: &[Descriptor<'_>], inside: &Inside<'_>, found: &mut Found) -> Result<()> {
     for descriptor in descriptors {
         let is_file = descriptor.target.is_absolute() && !descriptor.text().starts_with("/memfd:");
-        if !is_file || mount_of(descriptor, mounts).is_some() {
+        if !is_file || inside.has(descriptor.mount()) {
             continue;
         }
         let Some(name) = descriptor.unless_closed(external_name(descriptor).map(Some))? else { continue };

@@ -1,7 +1,7 @@
 //! The processes of a container as procfs shows them: which of them belong to the program, and by which numbers they are known
 //! inside.
 
-use rt_sys::error::{Context, Error, Result};
+use rt_sys::error::{Context, Result};
 use rt_sys::ns::{self, IdMap};
 use rt_sys::{bail, err, fd, look};
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,13 +78,11 @@ impl Process {
     pub(super) fn rights(&self) -> Result<Rights> {
         let status =
             Status::of_thread(self.pid, self.pid)?.ok_or_else(|| err!("{} has ended", self.shown()))?;
-        let last = |key| Ok::<_, Error>(status.numbers(key)?.last().copied().unwrap_or_default());
-        Ok(Rights {
-            uid: last("Uid")?,
-            gid: last("Gid")?,
-            groups: status.numbers("Groups")?,
-            caps: status.mask("CapEff")?,
-        })
+        let (uids, gids) = (status.numbers("Uid")?, status.numbers("Gid")?);
+        let (Some(&uid), Some(&gid)) = (uids.last(), gids.last()) else {
+            bail!("a file status of /proc has no ids");
+        };
+        Ok(Rights { uids, uid, gid, groups: status.numbers("Groups")?, caps: status.mask("CapEff")? })
     }
 
     /// Its directory in procfs.
@@ -96,7 +94,11 @@ impl Process {
 /// The ids and capabilities of a process that count for files (credentials(7)).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rights {
+    /// All user ids.
+    pub uids: Vec<u32>,
+    /// That for files.
     pub uid: u32,
+    /// That for files.
     pub gid: u32,
     pub groups: Vec<u32>,
     pub caps: rt_sys::caps::Mask,
@@ -148,12 +150,6 @@ pub(super) fn ids_of(dir: &Path) -> Result<Vec<Vec<[u32; 2]>>> {
     let maps = ns::maps_of(dir)?;
     let ranges = |maps: &[IdMap]| maps.iter().map(|map| [map.container, map.size]).collect();
     Ok(vec![ranges(&maps.uid), ranges(&maps.gid)])
-}
-
-/// True where the user namespace of the process with the directory `dir` in procfs has several user ids: criu, which has all
-/// capabilities over them, can do more than a program.
-pub(super) fn has_several_ids(dir: &Path) -> Result<bool> {
-    Ok(ns::maps_of(dir)?.uid.iter().map(|map| u64::from(map.size)).sum::<u64>() > 1)
 }
 
 /// All user ids of the threads of `tree`, those saved and those for files among them.

@@ -6,16 +6,17 @@
 //! in a sentence; and of what criu has made each descriptor, directory, program and mapping is compared with the container's mounts,
 //! and with whose files they were (`files`), before it runs.
 
-use super::files::{self, Allowed, At, Files, Had, Memory, Place, REMOVED};
+use super::files::{self, Allowed, At, Files, Had, REMOVED};
 use super::image::Image;
+use super::inside::Inside;
 use super::numbers;
 use super::preflight::{self, Descriptor, descriptors_of};
-use super::processes::{Mapped, Process, mapped_in};
+use super::processes::{Mapped, Process, Rights, mapped_in};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::Mounted;
 use rt_sys::rootfs::PROC_MAGIC;
-use rt_sys::{bail, disk, err, fd, mount};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rt_sys::{bail, disk, err, fd};
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, FileType, MemfdFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -223,8 +224,7 @@ fn passes_descriptors(text: &[u8]) -> Option<bool> {
 
 /// A standard stream of this process.
 struct Stream {
-    device: u64,
-    inode: u64,
+    stat: fs::Stat,
     /// How it is open, as [`files::may_open`] takes it.
     access: u32,
 }
@@ -233,12 +233,7 @@ struct Stream {
 pub(super) struct Reach<'a> {
     /// What the program had open.
     files: &'a Files,
-    /// The container's mounts.
-    mounts: Vec<Mounted>,
-    /// Where file systems in memory are that are its alone.
-    own: &'a [PathBuf],
-    /// Its root.
-    root: OwnedFd,
+    inside: Inside<'a>,
     /// What [`memory_device`] says.
     memory: String,
     /// This call's standard streams, which take the place of the old caller's.
@@ -256,17 +251,11 @@ impl<'a> Reach<'a> {
         let streams = streams.iter().map(|stream| {
             let stat = fd::stat(stream)?;
             let flags = fs::fcntl_getfl(stream).context(|| "look at a standard stream")?;
-            Ok(Stream {
-                device: stat.st_dev,
-                inode: stat.st_ino,
-                access: preflight::bits(flags.bits() as i32),
-            })
+            Ok(Stream { stat, access: preflight::bits(flags.bits() as i32) })
         });
         Ok(Reach {
             files,
-            mounts: mount::table()?,
-            own,
-            root: fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).context(|| "open /")?,
+            inside: Inside::of(Path::new("/proc/self"), own)?,
             memory: memory_device()?,
             streams: streams.collect::<Result<_>>()?,
             mapped: BTreeMap::new(),
@@ -274,63 +263,51 @@ impl<'a> Reach<'a> {
         })
     }
 
-    fn place(&self) -> Place<'_> {
-        Place { root: self.root.as_fd(), memory: Memory { mounts: &self.mounts, own: self.own } }
-    }
-
-    /// Compares what is at the paths of the program's files with what was there.
-    ///
-    /// # Errors
-    /// Something of another kind or owner is in the place of a file.
-    pub(super) fn check_paths(&self) -> Result<()> {
-        self.files.check(self.place())
-    }
-
     /// Looks at `process`.
     ///
     /// # Errors
     /// What of it lies elsewhere.
     pub(super) fn check(&mut self, process: &Process) -> Result<()> {
-        let users = process.users()?;
+        let rights = process.rights()?;
         for descriptor in descriptors_of(process)? {
-            self.check_descriptor(process, &users, &descriptor)?;
+            self.check_descriptor(process, &rights, &descriptor)?;
         }
         for (name, what) in [("cwd", "working directory"), ("root", "root"), ("exe", "program")] {
             let path = process.dir().join(name);
             let opened = fs::open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
             let opened = opened.context(|| format!("look at the {what} of {}", process.shown()))?;
-            let mount = disk::mount_id(opened.as_fd());
-            if !mount.is_some_and(|id| self.has(id)) {
+            if !self.inside.has(disk::mount_id(opened.as_fd())) {
                 bail!("its {what} is not in the container");
             }
             if name != "root" {
                 let shown = || format!("read the link to the {what} of {}", process.shown());
                 // It is entered, or executed.
-                let had = Had { process, users: &users, access: 0o1, allowed: &self.allowed };
-                self.files.compare(self.place(), &had, name, &std::fs::read_link(&path).context(shown)?)?;
+                let had = Had { process, rights: &rights, access: 0o1, allowed: &self.allowed };
+                self.files.compare(&self.inside, &had, name, &std::fs::read_link(&path).context(shown)?)?;
             }
         }
-        self.check_maps(process, &users)
-    }
-
-    fn has(&self, id: u64) -> bool {
-        self.mounts.iter().any(|mount| mount.id == id)
+        self.check_maps(process, &rights)
     }
 
     /// How this process has the file with `stat` open as a standard stream, if it has.
     fn given(&self, stat: &fs::Stat) -> Option<u32> {
-        let is_it = |stream: &&Stream| (stream.device, stream.inode) == (stat.st_dev, stat.st_ino);
+        let is_it = |stream: &&Stream| files::is_one(&stream.stat, stat);
         self.streams.iter().filter(is_it).map(|stream| stream.access).reduce(|one, other| one | other)
     }
 
-    fn check_descriptor(&self, process: &Process, users: &[u32], descriptor: &Descriptor<'_>) -> Result<()> {
-        self.files.compare_watches(self.place(), &descriptor.info)?;
+    fn check_descriptor(
+        &self,
+        process: &Process,
+        rights: &Rights,
+        descriptor: &Descriptor<'_>,
+    ) -> Result<()> {
+        self.files.compare_watches(&self.inside, &descriptor.info)?;
         // Pipes, sockets and others without a path are of the kernel's own mounts.
         if !descriptor.target.is_absolute() {
             return Ok(());
         }
         let stat = fs::stat(descriptor.path()).context(|| format!("look at {}", descriptor.text()))?;
-        let is_here = descriptor.mount().is_some_and(|id| self.has(id));
+        let is_here = self.inside.has(descriptor.mount());
         let is_memory = stat.st_nlink == 0 && descriptor.text().starts_with("/memfd:");
         // What the program had open itself is no stream of the caller's, who may have been given its place.
         let given = if self.files.has(process, &descriptor.name()) { None } else { self.given(&stat) };
@@ -350,8 +327,8 @@ impl<'a> Reach<'a> {
             return Ok(());
         }
         if is_here {
-            let had = Had { process, users, access: descriptor.bits(), allowed: &self.allowed };
-            return self.files.compare(self.place(), &had, &descriptor.name(), &descriptor.target);
+            let had = Had { process, rights, access: descriptor.bits(), allowed: &self.allowed };
+            return self.files.compare(&self.inside, &had, &descriptor.name(), &descriptor.target);
         }
         bail!(
             "its descriptor {} is {}, which is no file of the container",
@@ -362,28 +339,28 @@ impl<'a> Reach<'a> {
 
     /// Looks at files that are mapped. Nobody but root can open what another process has mapped, so the path that the kernel shows
     /// has to lead to the same file here.
-    fn check_maps(&mut self, process: &Process, users: &[u32]) -> Result<()> {
+    fn check_maps(&mut self, process: &Process, rights: &Rights) -> Result<()> {
         let shown = || format!("look at the memory of {}", process.shown());
         let text = fd::read_file(&process.dir().join("maps")).context(shown)?;
         for mapped in mapped_in(&String::from_utf8_lossy(&text)) {
             let path = mapped.path;
-            if mapped.inode == "0" || is_memory(&mapped, &self.memory, &self.mounts) {
+            if mapped.inode == "0" || is_memory(&mapped, &self.memory, &self.inside.mounts) {
                 continue;
             }
             if !self.mapped.contains_key(mapped.file) {
-                let Some(opened) = open_mapped(self.root.as_fd(), &mapped)? else {
+                let Some(opened) = open_mapped(&self.inside, &mapped)? else {
                     bail!("it has {path} in its memory, which is no file of the container")
                 };
                 // Memory without a file, by the device.
                 let is_kernels =
                     fd::file_system(&opened)? == PROC_MAGIC || is_zero_device(&fd::stat(&opened)?);
-                let found = if is_kernels { None } else { Some(self.place().memory.look(&opened)?) };
+                let found = if is_kernels { None } else { Some(At::of(&self.inside, &opened)?) };
                 self.mapped.insert(mapped.file.to_owned(), found);
             }
             let Some(Some(found)) = self.mapped.get(mapped.file) else { continue };
             let access = if mapped.is_shared { 0o6 } else { 0o4 };
-            let had = Had { process, users, access, allowed: &self.allowed };
-            self.files.compare_mapped(self.place(), &had, &mapped, found)?;
+            let had = Had { process, rights, access, allowed: &self.allowed };
+            self.files.compare_mapped(&self.inside, &had, &mapped, found)?;
         }
         Ok(())
     }
@@ -393,9 +370,9 @@ fn is_zero_device(stat: &fs::Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice && stat.st_rdev == fs::makedev(1, 5)
 }
 
-/// The file that `mapped` is of, in the container with the root `root`; none where another one is at its path by now.
-pub(super) fn open_mapped(root: BorrowedFd<'_>, mapped: &Mapped<'_>) -> Result<Option<OwnedFd>> {
-    let opened = files::open_in(root, Path::new(mapped.path))?;
+/// The file that `mapped` is of; none where another one is at its path by now.
+pub(super) fn open_mapped(inside: &Inside<'_>, mapped: &Mapped<'_>) -> Result<Option<OwnedFd>> {
+    let opened = inside.find(Path::new(mapped.path))?;
     Ok(opened.filter(|opened| is_file(opened, mapped.device, mapped.inode)))
 }
 

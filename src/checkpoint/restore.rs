@@ -10,6 +10,7 @@ use super::dump::{self, DumpOptions, Programs};
 use super::gate::Gate;
 use super::gpu::Cuda;
 use super::image::{Image, Place};
+use super::inside::Inside;
 use super::links::NoLinks;
 use super::manifest::{Kind, Manifest};
 use super::places::Places;
@@ -233,15 +234,16 @@ impl Checkpoint for Restore {
         memory_fs::restore(&source.manifest.memory, &memory, &source.image)?;
         reach::check_paths(&source.image)?;
         let own = memory_fs::own(config);
-        Reach::of_container(&source.manifest.open, &own)?.check_paths()?;
+        let inside = Inside::of(Path::new("/proc/self"), &own)?;
+        source.manifest.open.check(&inside)?;
         reach::check_queues(&source.image)?;
-        if let Some(places) = Places::of(Path::new("/proc/self"), &own, &source.manifest.open.users)? {
+        if let Some(places) = Places::of(Path::new("/proc/self"), &inside, &source.manifest.open.users)? {
             places.check_image(&source.image)?;
         }
         let log_in = source.work.as_ref().unwrap_or(&source.image.dir);
         let in_memory = criu_log::make_anywhere(log_in, "restore.log")?;
         let log_in = in_memory.as_ref().map_or(log_in, |(dir, _)| dir);
-        let begun = left::begin(&source.image, &own)?;
+        let begun = left::begin(&source.image, &inside)?;
         let no_links = NoLinks::begin()?;
         let mut held = |what: Held| {
             if what.at == Moment::Made {

@@ -363,10 +363,7 @@ impl<'a> Launch<'a> {
     }
 
     /// Saves the record for the first time. `ignored` are the signals that init ignores.
-    /// `first` is the process that has the processors of the container, 0 for this one.
-    fn publish(&self, dir: &ContainerDir, record: &Record, first: i32, ignored: u64) -> Result<()> {
-        let processors = if self.plan.init { Vec::new() } else { process::affinity_of(first)? };
-        let record = &Record { processors, ..record.clone() };
+    fn publish(&self, dir: &ContainerDir, record: &Record, ignored: u64) -> Result<()> {
         dir.save_new(record, &self.config.text)?;
         let Some(task) = self.member() else { return Ok(()) };
         if let Some(config) = self.images.image_config() {
@@ -403,9 +400,10 @@ impl<'a> Launch<'a> {
         };
         let result = init.enter_namespaces().and_then(|()| {
             let own = process::stat(&self.proc, "self")?;
-            let record = Record { in_place: true, ..self.record(own.pid, own.start_time, init.mount_id()?) };
+            let record = self.record(own.pid, own.start_time, init.mount_id()?);
+            let record = Record { in_place: true, processors: self.processors_of(0)?, ..record };
             self.store.sweep(SWEPT_PER_RUN);
-            self.publish(dir, &record, 0, own.ignored)?;
+            self.publish(dir, &record, own.ignored)?;
             if !record.shared {
                 self.store.note_in_place(&dir.id, own.pid)?;
             }
@@ -423,7 +421,8 @@ impl<'a> Launch<'a> {
         let runtime = own_pidfd()?;
         let state_json = |_: Status, _: i32| Ok(Vec::new());
         let publish = |own: &process::Stat, mount_ns: Option<MountNamespaceId>| {
-            self.publish(dir, &self.record(own.pid, own.start_time, mount_ns), 0, own.ignored)
+            let record = self.record(own.pid, own.start_time, mount_ns);
+            self.publish(dir, &Record { processors: self.processors_of(0)?, ..record }, own.ignored)
         };
         let runtime = Some(runtime.as_fd());
         let init = Init { runtime, publish: &publish, ..self.init(dir, None, &state_json) };
@@ -594,7 +593,9 @@ impl<'a> Launch<'a> {
                 Some(FromInit::Ready(mount_ns)) => {
                     let stat = process::stat(&self.proc, &pid.to_string()).context(|| "look at init")?;
                     let record = self.record(pid, stat.start_time, mount_ns);
-                    self.publish(dir, &record, child.pid.as_raw_nonzero().get(), stat.ignored)?;
+                    let processors = self.processors_of(child.pid.as_raw_nonzero().get())?;
+                    let record = Record { processors, ..record };
+                    self.publish(dir, &record, stat.ignored)?;
                     let program = restored.as_ref().unwrap_or(child);
                     self.request.handover.hand_over_process(pid, &program.pidfd)?;
                     known = Some(record);
@@ -654,6 +655,11 @@ impl<'a> Launch<'a> {
     /// What hooks get on standard input while the container is made.
     fn hook_state(&self, pid: i32, status: Status) -> Result<Vec<u8>> {
         hooks::creation_state_json(&self.record(pid, 0, None), status, &self.plan.caller_request)
+    }
+
+    /// The processors of the process `first`, 0 for this one, with which a program without `rt`'s init begins.
+    fn processors_of(&self, first: i32) -> Result<Vec<u64>> {
+        if self.plan.init { Ok(Vec::new()) } else { process::affinity_of(first) }
     }
 
     /// What is recorded of the container, whose first process is `pid`.
