@@ -212,13 +212,13 @@ forked() { # WHO: the program in two more containers, which count on by themselv
 	done
 	return $status
 }
-again() { # WHO IMAGE: as in a batch script that is told to end, twice
+again() { # WHO FLAGS... IMAGE -- COMMAND...: as in a batch script that is told to end, twice
 	local who=$1 n runs
 	rm -rf "$work/$who"/{again,numbers,errors}
 	as "$who" touch "$work/$who"/{numbers,errors}
 	for n in 10 30 $LAST; do
 		appending "$who" "$rt" run --hooks-dir "$work/hooks.d" -e NVIDIA_VISIBLE_DEVICES=all -e NVIDIA_DRIVER_CAPABILITIES=all \
-			--checkpoint "$work/$who/again" "$2" -- count 50 $LAST &
+			--checkpoint "$work/$who/again" "${@:2}" &
 		runs=$!
 		reach "$who" $n
 		[ $n = $LAST ] || kill -USR1 $runs
@@ -280,10 +280,10 @@ for who in $callers; do
 		check "$who/checkpoint/first" 0 "all numbers" kept $who first
 		check "$who/checkpoint/killed" 0 "left: (locked|checkpointed).*all numbers" killed $who
 		check "$who/checkpoint/fork" 0 "all numbers" forked $who
-		check "$who/checkpoint/again" 0 "exit code 75.exit code 75.exit code 0.all numbers" again $who "$plain"
+		check "$who/checkpoint/again" 0 "exit code 75.exit code 75.exit code 0.all numbers" again $who "$plain" -- count 50 $LAST
 		# As in a batch job: an image that is one file, with the profile hpc.
 		if [ -z "$node" ] && [ -r /dev/fuse ] && [ -w /dev/fuse ]; then
-			check "$who/checkpoint/hpc" 0 "exit code 75.exit code 75.exit code 0.all numbers" again $who "$work/image.sqsh"
+			check "$who/checkpoint/hpc" 0 "exit code 75.exit code 75.exit code 0.all numbers" again $who "$work/image.sqsh" -- count 50 $LAST
 		fi
 	fi
 	check "$who/file/extracted" 0 "GPUs: $count.$sums" given $who all --extract "$work/$who/file" -- cuda
@@ -319,6 +319,15 @@ a = torch.randn(2048, 2048, device="cuda", dtype=torch.float64)
 b = a @ a
 c = (a.cpu() @ a.cpu())
 print("torch:", "right" if torch.allclose(b.cpu(), c) else "wrong", "on", torch.cuda.get_device_name(0))'
+		if [ -x "$criu" ] && [ -x "$cuda" ]; then
+			check "$who/checkpoint/torch" 0 "exit code 75.exit code 75.exit code 0.all numbers" again $who "${own[@]}" "$work/$who/host" -- \
+				"$(command -v "$python")" -uc "import time, torch
+a = torch.zeros(4096, 4096, device='cuda')
+for _ in range($LAST):
+    a += torch.ones_like(a)
+    time.sleep(0.05)
+    print(round(a.mean().item()))"
+		fi
 	else
 		skip "$who/torch" "the node has no PyTorch"
 	fi
