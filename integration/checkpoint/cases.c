@@ -717,6 +717,17 @@ static void dropped_map(void)
 	exit(42);
 }
 
+// As glibc has its list of character sets.
+static void mapped_to_read(void)
+{
+	int fd = open("/out/cache", O_RDONLY);
+	char *mapped = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+	MUST(fd >= 0 && mapped != MAP_FAILED && close(fd) == 0);
+	stay();
+	MUST(strcmp(mapped, "key") == 0);
+	MUST(mprotect(mapped, 4096, PROT_READ | PROT_WRITE) == -1 && errno == EACCES);
+}
+
 static void own_memory(void)
 {
 	char byte;
@@ -924,7 +935,7 @@ static const struct {
 	{ "removed-directory", removed_directory }, { "removed-large", removed_large },
 	{ "namesake", namesake }, { "renewed", renewed }, { "called-memory", called_memory }, { "datagrams", datagrams }, { "fifo", fifo },
 	{ "memory-of-child", memory_of_child }, { "dropped-log", dropped_log }, { "dropped-place", dropped_place },
-	{ "dropped-file", dropped_file }, { "dropped-map", dropped_map }, { "own-memory", own_memory }, { "below", below },
+	{ "dropped-file", dropped_file }, { "dropped-map", dropped_map }, { "mapped-to-read", mapped_to_read }, { "own-memory", own_memory }, { "below", below },
 	{ "datagrams-renamed", datagrams_renamed }, { "follow", follow }, { "output-twice", output_twice },
 	{ "removed-run", removed_run }, { "removed-both", removed_both }, { "removed-long", removed_long },
 	{ "proc-of-ended", proc_of_ended }, { "newline", newline }, { "pinned-first", pinned_first },

@@ -358,9 +358,19 @@ impl<'a> Reach<'a> {
                 self.mapped.insert(mapped.file.to_owned(), found);
             }
             let Some(Some(found)) = self.mapped.get(mapped.file) else { continue };
-            let access = if mapped.is_shared { 0o6 } else { 0o4 };
-            let had = Had { process, rights, access, allowed: &self.allowed };
-            self.files.compare_mapped(&self.inside, &had, &mapped, found)?;
+            let compare = |access| {
+                let had = Had { process, rights, access, allowed: &self.allowed };
+                self.files.compare_mapped(&self.inside, &had, &mapped, found)
+            };
+            if !mapped.is_shared {
+                compare(0o4)?;
+            } else if let Err(e) = compare(0o6) {
+                // To look through all memory is slow.
+                match can_be_written(process, mapped.addresses.start)? {
+                    true => return Err(e),
+                    false => compare(0o4)?,
+                }
+            }
         }
         Ok(())
     }
@@ -374,6 +384,19 @@ fn is_zero_device(stat: &fs::Stat) -> bool {
 pub(super) fn open_mapped(inside: &Inside<'_>, mapped: &Mapped<'_>) -> Result<Option<OwnedFd>> {
     let opened = inside.find(Path::new(mapped.path))?;
     Ok(opened.filter(|opened| is_file(opened, mapped.device, mapped.inode)))
+}
+
+/// True where what `process` has mapped from the address `start` on goes to a file: it is writable, or can be made so (mprotect(2)), since
+/// the file was open for writing, too.
+fn can_be_written(process: &Process, start: u64) -> Result<bool> {
+    let shown = || format!("look at the memory of {}", process.shown());
+    let text = fd::read_file(&process.dir().join("smaps")).context(shown)?;
+    let text = String::from_utf8_lossy(&text);
+    let first = format!("{start:08x}-");
+    // Its last line, of which the kernel calls `mw` what may be written (proc_pid_smaps(5)).
+    let flags =
+        text.lines().skip_while(|line| !line.starts_with(&first)).find(|line| line.starts_with("VmFlags:"));
+    Ok(flags.is_none_or(|flags| flags.split(' ').any(|flag| flag == "mw")))
 }
 
 /// True where `opened` has that device and inode, as procfs writes them (proc_pid_maps(5)).
