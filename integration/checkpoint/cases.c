@@ -875,6 +875,24 @@ static void *stays(void *unused)
 	return unused;
 }
 
+static int told[2];
+
+static void *tells(void *unused)
+{
+	stay();
+	MUST(write(told[1], "1", 1) == 1);
+	return unused;
+}
+
+// Who has no signal handlers expects no EINTR.
+static void polls(void)
+{
+	pthread_t thread;
+	MUST(pipe(told) == 0 && pthread_create(&thread, NULL, tells, NULL) == 0);
+	struct pollfd from = { told[0], POLLIN, 0 };
+	MUST(poll(&from, 1, -1) == 1 && from.revents == POLLIN);
+}
+
 static void first_thread_ended(void)
 {
 	pthread_t thread;
@@ -939,7 +957,7 @@ static const struct {
 	{ "datagrams-renamed", datagrams_renamed }, { "follow", follow }, { "output-twice", output_twice },
 	{ "removed-run", removed_run }, { "removed-both", removed_both }, { "removed-long", removed_long },
 	{ "proc-of-ended", proc_of_ended }, { "newline", newline }, { "pinned-first", pinned_first },
-	{ "linked-memory", linked_memory }, { "own-log", own_log },
+	{ "linked-memory", linked_memory }, { "polls", polls }, { "own-log", own_log },
 };
 
 int main(int count, char **words)

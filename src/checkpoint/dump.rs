@@ -325,6 +325,8 @@ fn seal(
         numbers::ask_for_pid_namespace(&draft.image)?;
     }
     numbers::forget_death_signal(&draft.image, manifest.program)?;
+    numbers::forget_modes(&draft.image)?;
+    numbers::poll_anew(&draft.image)?;
     groups::give(&draft.image, &manifest.ids[1])?;
     if options.for_clones {
         numbers::append_to_others(&draft.image, &manifest.outputs())?;

@@ -5,9 +5,10 @@
 
 use super::image::Image;
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, fd};
+use rt_sys::{bail, fd, look};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, Mode, OFlags};
+use rustix::io::Errno;
 use std::ops::Range;
 
 /// How long such a file may be, in bytes.
@@ -25,13 +26,22 @@ const OWN_PID_NAMESPACE: [u64; 2] = [3, 5];
 const DEATH_SIGNAL: [u64; 2] = [5, 8];
 /// criu's list of open files.
 pub(super) const FILES: &str = "files.img";
-/// FileEntry.reg in it, and of that the name, the flags of open(2) and the size of the file.
+/// FileEntry.reg in it, and of that the name, the flags of open(2), the size and the mode of the file.
 pub(super) const FILE: u64 = 3;
 pub(super) const FILE_NAME: u64 = 6;
 const FILE_FLAGS: u64 = 2;
 const FILE_SIZE: u64 = 8;
-/// A field that such an entry does not have, and that criu skips. Its key is one byte long, as that of the size.
+const FILE_MODE: u64 = 10;
+/// A field that such an entry does not have, and that criu skips. Its key is one byte long, as those of the size and the mode.
 const NO_FIELD: u8 = 15;
+/// CoreEntry.thread_info.gpregs (core.proto), a thread's registers on x86-64, and of those (core-x86.proto) what a system call returns,
+/// its number, where the next instruction is, and whether they are of 32 bits.
+const REGISTERS: [u64; 2] = [2, 2];
+const AX: u64 = 11;
+const ORIG_AX: u64 = 16;
+const IP: u64 = 17;
+const MODE: u64 = 28;
+const COMPAT: u64 = 2;
 /// A number that criu gives to no namespace: it counts from 1, and there are ten kinds of them.
 const OTHER: u8 = 127;
 
@@ -55,14 +65,44 @@ pub(super) fn append_to_others(image: &Image, names: &[&str]) -> Result<()> {
     if names.is_empty() {
         return Ok(());
     }
-    let shown = || format!("change {}/{FILES}", image.path.display());
+    change(image, FILES, |text| append(text, names))
+}
+
+/// Has criu open files whatever mode they have: it refuses a directory that has got the sticky bit or the set-group-ID bit since. `rt`
+/// itself compares what counts.
+pub(super) fn forget_modes(image: &Image) -> Result<()> {
+    change(image, FILES, without_modes)
+}
+
+/// Has each thread that waits in poll(2) begin to wait anew, with the whole time. criu has such a call fail with EINTR, which programs
+/// without signals do not expect, as `tail -f`.
+pub(super) fn poll_anew(image: &Image) -> Result<()> {
+    for name in look::names(&image.dir).context(|| format!("list {}", image.path.display()))? {
+        let name = String::from_utf8(name).unwrap_or_default();
+        if name.starts_with("core-") && name.ends_with(".img") {
+            change(image, &name, polls_anew)?;
+        }
+    }
+    Ok(())
+}
+
+/// Has `edit` change the text of a file of `image`, and writes the parts that it returns.
+fn change(
+    image: &Image,
+    name: &str,
+    edit: impl FnOnce(&mut [u8]) -> Option<Vec<Range<usize>>>,
+) -> Result<()> {
+    let shown = || format!("change {}/{name}", image.path.display());
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = fs::openat(&image.dir, FILES, flags, Mode::empty()).context(shown)?;
+    let file = match fs::openat(&image.dir, name, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(()),
+        file => file.context(shown)?,
+    };
     let most = fd::stat(&file)?.st_size.unsigned_abs() as usize;
     let Some(mut text) = fd::read_regular(file.try_clone()?, most).context(shown)? else {
         bail!("{}: no file", shown());
     };
-    let Some(changed) = append(&mut text, names) else {
+    let Some(changed) = edit(&mut text) else {
         bail!("{}: criu wrote it in a form that rt does not know", shown());
     };
     changed.into_iter().try_for_each(|part| write_at(&file, &text, &part).context(shown))
@@ -97,14 +137,45 @@ fn append(text: &mut [u8], names: &[&str]) -> Option<Vec<Range<usize>>> {
                 replace(&mut text[flags.clone()], appends)?;
                 changed.push(flags);
             }
-            for size in fields(text, file, FILE_SIZE)? {
-                // The key is one byte, as this one is.
-                text[size.start - 1] = NO_FIELD << 3;
-                changed.push(size.start - 1..size.start);
-            }
+            changed.extend(fields(text, file, FILE_SIZE)?.into_iter().map(|size| rename(text, &size)));
         }
     }
     Some(changed)
+}
+
+/// Has criu skip the field with the value `value`, and returns where its key is.
+fn rename(text: &mut [u8], value: &Range<usize>) -> Range<usize> {
+    text[value.start - 1] = NO_FIELD << 3;
+    value.start - 1..value.start
+}
+
+/// Changes all entries of files, and returns where; `None` where `text` has another form.
+fn without_modes(text: &mut [u8]) -> Option<Vec<Range<usize>>> {
+    let mut modes = Vec::new();
+    for entry in messages(text)? {
+        modes.extend(nested(text, entry, &[FILE, FILE_MODE])?);
+    }
+    Some(modes.iter().map(|mode| rename(text, mode)).collect())
+}
+
+/// Changes the registers of a thread that criu has stopped in poll(2), and returns where; `None` where `text` has another form.
+fn polls_anew(text: &mut [u8]) -> Option<Vec<Range<usize>>> {
+    const INTERRUPTED: u64 = -libc::EINTR as u64;
+    /// poll(2) on x86-64. The C library of other machines calls ppoll(2), with which the kernel goes on by itself.
+    const POLL: u64 = 7;
+    /// Of the instruction that makes the call, in bytes.
+    const LENGTH: u64 = 2;
+    let Some(registers) = nested(text, message(text)?, &REGISTERS)?.pop() else { return Some(Vec::new()) };
+    let of = |field| fields(text, registers.clone(), field).map(|mut values| values.pop());
+    let (Some(ax), Some(call), Some(ip)) = (of(AX)?, of(ORIG_AX)?, of(IP)?) else { return None };
+    let is_compat = of(MODE)?.is_some_and(|mode| number(text, mode) == Some(COMPAT));
+    if is_compat || (number(text, call)?, number(text, ax.clone())?) != (POLL, INTERRUPTED) {
+        return Some(Vec::new());
+    }
+    let before = number(text, ip.clone())?.checked_sub(LENGTH)?;
+    replace(&mut text[ax.clone()], POLL)?;
+    replace(&mut text[ip.clone()], before)?;
+    Some(vec![ax, ip])
 }
 
 /// Writes `number` in as many bytes as `place` has; `None` where it is longer.
@@ -258,6 +329,42 @@ mod tests {
         // Its flags have no byte more.
         assert_eq!(append(&mut text, &["b"]), None);
         assert_eq!(append(&mut text[..end - 1], &["a"]), None);
+    }
+
+    #[test]
+    fn modes_are_forgotten() {
+        // type 1, id 1, reg with id 1, name a and mode 042755.
+        let named = [0x08, 1, 0x10, 1, 0x1a, 9, 0x08, 1, 0x32, 1, b'a', 0x50, 0xed, 0x8b, 0x01];
+        let pipe = [0x08, 2, 0x10, 3, 0x2a, 2, 0x50, 3];
+        let mut text = file_of(&[&pipe, &named]);
+        let end = text.len();
+        assert_eq!(without_modes(&mut text), Some(vec![end - 4..end - 3]));
+        assert_eq!(text[end - 4..], [0x78, 0xed, 0x8b, 0x01]);
+        assert_eq!(without_modes(&mut text[..end - 1]), None);
+    }
+
+    #[test]
+    fn calls_of_poll_are_made_anew() {
+        let core = |ax: &[u8], call: u8, mode: &[u8]| {
+            let registers = [&[0x58], ax, &[0x80, 1, call, 0x88, 1, 0x81, 0x80, 0x02], mode].concat();
+            let info = [&[0x12, registers.len() as u8][..], &registers].concat();
+            file_of(&[&[&[0x08, 1, 0x12, info.len() as u8][..], &info].concat()])
+        };
+        let interrupted = [0xfc, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
+        let mut text = core(&interrupted, 7, &[]);
+        let end = text.len();
+        assert_eq!(polls_anew(&mut text), Some(vec![end - 18..end - 8, end - 3..end]));
+        let again = [0x87, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0];
+        assert_eq!((&text[end - 18..end - 8], &text[end - 3..]), (&again[..], &[0xff, 0xff, 0x01][..]));
+        // Another call, one that has come to its end, one of 32 bits, and a thread of another machine.
+        let no_signal = [0xfb, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
+        let other_machine = file_of(&[&[0x08, 1, 0x42, 0]]);
+        let others =
+            [core(&interrupted, 35, &[]), core(&no_signal, 7, &[]), core(&interrupted, 7, &[0xe0, 1, 2])];
+        for mut text in others.into_iter().chain([other_machine]) {
+            assert_eq!(polls_anew(&mut text), Some(Vec::new()));
+        }
+        assert_eq!(polls_anew(&mut text[..end - 1]), None);
     }
 
     #[test]
