@@ -110,6 +110,19 @@ static void ended(void)
 	MUST(waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 5);
 }
 
+// The same, where no process that lives has a number as high.
+static void ended_last(void)
+{
+	pid_t other = fork();
+	if (other == 0) {
+		setsid();
+		for (;;)
+			pause();
+	}
+	ended();
+	MUST(kill(other, SIGKILL) == 0 && waitpid(other, NULL, 0) == other);
+}
+
 static void tree(void)
 {
 	int pipes[2], pair[2], server = socket(AF_UNIX, SOCK_STREAM, 0), status;
@@ -957,7 +970,7 @@ static const struct {
 	{ "datagrams-renamed", datagrams_renamed }, { "follow", follow }, { "output-twice", output_twice },
 	{ "removed-run", removed_run }, { "removed-both", removed_both }, { "removed-long", removed_long },
 	{ "proc-of-ended", proc_of_ended }, { "newline", newline }, { "pinned-first", pinned_first },
-	{ "linked-memory", linked_memory }, { "polls", polls }, { "own-log", own_log },
+	{ "linked-memory", linked_memory }, { "polls", polls }, { "ended-last", ended_last }, { "own-log", own_log },
 };
 
 int main(int count, char **words)

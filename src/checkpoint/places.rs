@@ -28,9 +28,6 @@ use std::path::{Component, Path, PathBuf};
 /// criu's list of what has other names than it was opened by.
 const REMAPS: &str = "remap-fpath.img";
 
-/// Who is not mapped in a user namespace, the host's root among them (user_namespaces(7)).
-const NOBODY: u32 = 65534;
-
 /// The longest name of a file, in bytes (limits.h).
 const NAME_MAX: usize = 255;
 
@@ -44,8 +41,6 @@ pub(super) struct Places<'a> {
     pub(super) inside: &'a Inside<'a>,
     /// The program's users.
     users: &'a BTreeSet<u32>,
-    /// Its user namespace does not know all ids.
-    hides_ids: bool,
 }
 
 impl<'a> Places<'a> {
@@ -58,7 +53,7 @@ impl<'a> Places<'a> {
     ) -> Result<Option<Self>> {
         let maps = ns::maps_of(process)?;
         let ids: u64 = maps.uid.iter().map(|map| u64::from(map.size)).sum();
-        Ok((ids > 1).then(|| Places { inside, users, hides_ids: !ns::is_initial(&maps) }))
+        Ok((ids > 1).then_some(Places { inside, users }))
     }
 
     /// What others can do to have criu find something else in the place of the file `path`; `None` where they cannot.
@@ -94,8 +89,8 @@ impl<'a> Places<'a> {
             return Ok(true);
         }
         let stat = fd::stat(dir)?;
-        let uid = stat.st_uid;
-        let is_owned = uid == 0 || self.users.contains(&uid) || (uid == NOBODY && self.hides_ids);
+        // Whom the user namespace does not know can be anybody, and not the host's root alone (user_namespaces(7)).
+        let is_owned = stat.st_uid == 0 || self.users.contains(&stat.st_uid);
         // In a directory with the sticky bit nobody renames what is another's, but everybody makes names.
         let is_sticky = stat.st_mode & libc::S_ISVTX != 0 && what == Missing::No;
         Ok(is_owned && (stat.st_mode & 0o022 == 0 || is_sticky))

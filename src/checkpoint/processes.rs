@@ -145,6 +145,22 @@ pub(super) fn threads(pid: i32) -> Result<Vec<i32>> {
     }
 }
 
+/// The children of process `pid` (proc_tid_children(5)); none where it has ended.
+fn children(pid: i32) -> Result<Vec<i32>> {
+    let mut found = Vec::new();
+    for thread in threads(pid)? {
+        let path = format!("/proc/{pid}/task/{thread}/children");
+        let text = match fd::read_file(Path::new(&path)) {
+            Err(e) if e.is(libc::ENOENT) || e.is(libc::ESRCH) => continue,
+            text => text.context(|| format!("read {path}"))?,
+        };
+        found.extend(
+            String::from_utf8_lossy(&text).split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()),
+        );
+    }
+    Ok(found)
+}
+
 /// The user ids and the group ids that a process has inside its user namespace: of each range the first, and how many there are.
 pub(super) fn ids_of(dir: &Path) -> Result<Vec<Vec<[u32; 2]>>> {
     let maps = ns::maps_of(dir)?;
@@ -243,6 +259,10 @@ impl Tree {
             let Some(process) = known.remove(&pid) else { continue };
             next.extend(known.values().filter(|child| child.parent == pid).map(|child| child.pid));
             processes.push(process);
+            // One that has ended has no mount namespace any more, by which it would be the container's. criu makes it again.
+            for child in children(pid)?.into_iter().filter(|child| !known.contains_key(child)) {
+                processes.extend(Process::read(child)?.filter(Process::has_ended));
+            }
         }
         if processes.is_empty() {
             bail!("the program has ended");
