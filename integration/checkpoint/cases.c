@@ -635,14 +635,17 @@ static void newline(void)
 }
 
 // A server outside, to which it sends without a connection.
-static void datagrams(void)
+static void sends_to(struct sockaddr_un name)
 {
-	struct sockaddr_un name = { AF_UNIX, "/out/log" };
 	int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
 	MUST(connect(fd, (void *)&name, sizeof name) == 0);
 	stay();
 	MUST(send(fd, "line", 4, 0) == 4);
 }
+
+static void datagrams(void) { sends_to((struct sockaddr_un){ AF_UNIX, "/out/log" }); }
+
+static void datagrams_below(void) { sends_to((struct sockaddr_un){ AF_UNIX, "/out/d/pub/log" }); }
 
 // What is in the container's memory stays its own.
 static void fifo(void)
@@ -970,7 +973,7 @@ static const struct {
 	{ "datagrams-renamed", datagrams_renamed }, { "follow", follow }, { "output-twice", output_twice },
 	{ "removed-run", removed_run }, { "removed-both", removed_both }, { "removed-long", removed_long },
 	{ "proc-of-ended", proc_of_ended }, { "newline", newline }, { "pinned-first", pinned_first },
-	{ "linked-memory", linked_memory }, { "polls", polls }, { "ended-last", ended_last }, { "own-log", own_log },
+	{ "linked-memory", linked_memory }, { "polls", polls }, { "ended-last", ended_last }, { "datagrams-below", datagrams_below }, { "own-log", own_log },
 };
 
 int main(int count, char **words)

@@ -94,6 +94,11 @@ impl At {
         Ok(At { stat: fd::stat(opened)?, born, own })
     }
 
+    /// True where it is the file with `stat`.
+    pub(super) fn is(&self, stat: &Stat) -> bool {
+        is_one(&self.stat, stat)
+    }
+
     /// What is at `path`, to which no link leads.
     fn find(inside: &Inside<'_>, path: &Path) -> Result<Option<At>> {
         inside.find(path)?.map(|found| At::of(inside, &found)).transpose()
@@ -106,14 +111,14 @@ pub(super) fn may_open(stat: &Stat, users: &[u32], access: u32) -> bool {
     users.contains(&stat.st_uid) || stat.st_mode & access == access
 }
 
-/// True where a process with `rights` comes to `path` by itself, and may use what is there by the bits of `access`; with `file` only where
-/// it is that one. The kernel is asked in a process that has its ids and capabilities.
+/// True where a process with `rights` comes to `path` by itself, what is there is what `is_it` takes, and the process may use that by the
+/// bits of `access`. The kernel is asked in a process that has its ids and capabilities.
 pub(super) fn opens(
     inside: &Inside<'_>,
     path: &Path,
     rights: &Rights,
     access: u32,
-    file: Option<&Stat>,
+    is_it: impl Fn(&Stat) -> bool,
 ) -> Result<bool> {
     let said = aside::ask(|| {
         act_as(rights.uid, rights.gid, &rights.groups, rights.caps)?;
@@ -122,8 +127,7 @@ pub(super) fn opens(
             found => found?,
         };
         let Some(found) = found else { return Ok(Vec::new()) };
-        let stat = fd::stat(&found)?;
-        let is_it = file.is_none_or(|file| is_one(file, &stat));
+        let is_it = is_it(&fd::stat(&found)?);
         Ok(if is_it && disk::may(found.as_fd(), access)? { vec![1] } else { Vec::new() })
     })?;
     Ok(!said.is_empty())
@@ -169,7 +173,7 @@ impl Allowed {
         if self.0.borrow().contains(&wanted) {
             return Ok(true);
         }
-        let is_open = opens(inside, path, had.rights, had.access, Some(stat))?;
+        let is_open = opens(inside, path, had.rights, had.access, |found| is_one(stat, found))?;
         if is_open {
             self.0.borrow_mut().insert(wanted);
         }
@@ -372,21 +376,29 @@ impl Files {
     }
 
     /// Looks at what an inotify(7) descriptor watches, by the lines `info` of fdinfo (proc_pid_fdinfo(5)). criu opens it by a path, with
-    /// all capabilities.
+    /// all capabilities; with `had` that process has to come to it, too.
     ///
     /// # Errors
     /// It is nothing of which there is a note.
-    pub(super) fn compare_watches(&self, inside: &Inside<'_>, info: &str) -> Result<()> {
+    pub(super) fn compare_watches(
+        &self,
+        inside: &Inside<'_>,
+        info: &str,
+        had: Option<&Had<'_>>,
+    ) -> Result<()> {
         let Some(watched) = &self.watched else { return Ok(()) };
         for watch in watches(info) {
             let mut is_noted = false;
             for (name, note) in watched {
                 let path = path_of(name);
                 let found = At::find(inside, &path)?;
-                is_noted |= found.is_some_and(|found| {
-                    Some(Watched::of(&found.stat)) == watch
-                        && note.compare(&found, self.users(), &path).is_ok()
-                });
+                let Some(found) = found.filter(|found| Some(Watched::of(&found.stat)) == watch) else {
+                    continue;
+                };
+                is_noted |= match had {
+                    Some(had) => self.compare_note(inside, note, &found, had, &path).is_ok(),
+                    None => note.compare(&found, self.users(), &path).is_ok(),
+                };
             }
             if !is_noted {
                 return Err(err!("it watches a file or directory that is not known to be the program's")

@@ -119,19 +119,6 @@ impl<'a> Places<'a> {
         }
     }
 
-    /// Looks at a socket of datagrams that is connected to a program outside, by `name`: criu connects it again to what is there.
-    ///
-    /// # Errors
-    /// The process itself could not.
-    pub(super) fn check_server(&self, descriptor: &Descriptor<'_>, name: &Path) -> Result<()> {
-        if opens(self.inside, name, &descriptor.process.rights()?, 0o2, None)? {
-            return Ok(());
-        }
-        let what =
-            format!("connected to {}, to which the process could not connect any more", name.display());
-        Err(descriptor.refused(&what, "criu would connect it anew: have the program close it"))
-    }
-
     /// Looks at all that criu makes by names of `image`.
     ///
     /// # Errors
@@ -230,6 +217,26 @@ fn refused_anew(descriptor: &Descriptor<'_>, what: &str) -> Error {
         &format!("{}, a removed file {what}", descriptor.text()),
         "criu makes it anew: have the program close it",
     )
+}
+
+/// Looks at a socket of datagrams that is connected to a program outside, by `name`: criu connects it again to what is there. `file` is
+/// the inode of the file to which that program's socket was bound.
+///
+/// # Errors
+/// The process itself could not.
+pub(super) fn check_server(
+    inside: &Inside<'_>,
+    descriptor: &Descriptor<'_>,
+    name: &Path,
+    file: Option<u32>,
+) -> Result<()> {
+    // The kernel tells 32 bits of it.
+    let is_it = |stat: &Stat| file == Some(stat.st_ino as u32);
+    if opens(inside, name, &descriptor.process.rights()?, 0o2, is_it)? {
+        return Ok(());
+    }
+    let what = format!("connected to {}, to which the process could not connect any more", name.display());
+    Err(descriptor.refused(&what, "criu would connect it anew: have the program close it"))
 }
 
 /// Whether something is looked for that is there.

@@ -9,6 +9,7 @@ use super::processes::{self, Process, Status, Tree, mapped_in};
 use super::reach;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Mounted};
+use rt_sys::net::UnixSocket;
 use rt_sys::rootfs::PROC_MAGIC;
 use rt_sys::{err, fd, look, process};
 use rustix::fd::OwnedFd;
@@ -31,6 +32,15 @@ const MQUEUE: u64 = 0x1980_0202;
 /// Kinds of anonymous files that criu keeps.
 const KEPT: [&str; 6] = ["eventpoll", "eventfd", "signalfd", "timerfd", "pidfd", "inotify"];
 
+/// The other end of a socket, which is a program's outside.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Server {
+    /// The inode of that socket.
+    pub socket: u64,
+    /// As [`UnixSocket`] has it.
+    pub file: Option<u32>,
+}
+
 /// What is known of a tree that can be dumped.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Found {
@@ -47,7 +57,7 @@ pub(super) struct Found {
     pub by_several_ids: bool,
     /// Sockets of datagrams that lead to a program outside, such as syslog's, by their inodes, with those of the others' sockets. They are
     /// connected again by names.
-    pub sends_outside: BTreeMap<u64, u64>,
+    pub sends_outside: BTreeMap<u64, Server>,
     /// Files and directories are watched by inotify, for which criu looks by paths.
     pub watches: bool,
     /// The paths of those that a process has open, or works in.
@@ -235,11 +245,11 @@ fn check_places(
     }
     descriptors.iter().try_for_each(|descriptor| {
         descriptor.unless_closed(places.check(descriptor, &sockets))?;
-        let server = descriptor.inode("socket").and_then(|inode| sockets.get(sends_outside.get(&inode)?));
-        if let Some(server) = server {
-            descriptor.unless_closed(places.check_server(descriptor, server))?;
+        let server = descriptor.inode("socket").and_then(|inode| sends_outside.get(&inode));
+        if let Some((server, name)) = server.and_then(|server| Some((server, sockets.get(&server.socket)?))) {
+            descriptor.unless_closed(places::check_server(places.inside, descriptor, name, server.file))?;
         }
-        files.compare_watches(places.inside, &descriptor.info).map_err(|e| {
+        files.compare_watches(places.inside, &descriptor.info, None).map_err(|e| {
             e.context(format!("{}: descriptor {}", descriptor.process.shown(), descriptor.number))
         })
     })
@@ -697,8 +707,7 @@ fn check_sockets(
     network: Network,
     found: &mut Found,
 ) -> Result<()> {
-    let sockets: BTreeMap<u64, &Descriptor<'_>> =
-        descriptors.iter().filter_map(|descriptor| Some((descriptor.inode("socket")?, descriptor))).collect();
+    let sockets = sockets_of(descriptors);
     // What is known of another network is asked in it, by criu.
     if sockets.is_empty() || network == Network::Own {
         return Ok(());
@@ -729,25 +738,40 @@ fn check_sockets(
 
 /// Refuses streams whose other end is none of the tree's.
 fn check_unix(sockets: &BTreeMap<u64, &Descriptor<'_>>, found: &mut Found) -> Result<()> {
-    let connected = match rt_sys::net::unix_sockets() {
-        // The kernel does not tell: criu finds it out.
-        Err(e) if e.is(libc::ENOENT) => return Ok(()),
-        connected => connected?,
-    };
-    for socket in connected.iter().filter(|socket| socket.peer != 0) {
-        let Some(descriptor) = sockets.get(&socket.inode) else { continue };
-        if sockets.contains_key(&socket.peer) {
-            continue;
-        }
+    for (descriptor, socket, server) in connected_outside(sockets)? {
         if !socket.datagrams {
             return Err(descriptor.refused(
                 "a connection to a program outside",
                 "criu keeps none: PMI, munge and nscd are such programs; have the program close it",
             ));
         }
-        found.sends_outside.insert(socket.inode, socket.peer);
+        found.sends_outside.insert(socket.inode, server);
     }
     Ok(())
+}
+
+/// Those of `sockets`, by their inodes, whose other end is none of them.
+pub(super) fn connected_outside<'a>(
+    sockets: &BTreeMap<u64, &'a Descriptor<'a>>,
+) -> Result<Vec<(&'a Descriptor<'a>, UnixSocket, Server)>> {
+    let all = match rt_sys::net::unix_sockets() {
+        // The kernel does not tell: criu finds it out.
+        Err(e) if e.is(libc::ENOENT) => return Ok(Vec::new()),
+        all => all?,
+    };
+    let files: BTreeMap<u64, u32> =
+        all.iter().filter_map(|socket| Some((socket.inode, socket.file?))).collect();
+    let outside = all.iter().filter(|socket| socket.peer != 0 && !sockets.contains_key(&socket.peer));
+    let found = outside.filter_map(|socket| {
+        let server = Server { socket: socket.peer, file: files.get(&socket.peer).copied() };
+        Some((*sockets.get(&socket.inode)?, *socket, server))
+    });
+    Ok(found.collect())
+}
+
+/// Those that are sockets, by their inodes.
+pub(super) fn sockets_of<'a>(descriptors: &'a [Descriptor<'a>]) -> BTreeMap<u64, &'a Descriptor<'a>> {
+    descriptors.iter().filter_map(|descriptor| Some((descriptor.inode("socket")?, descriptor))).collect()
 }
 
 /// Refuses System V semaphores, queues and shared memory in this process's own IPC namespace, which would be gone with it: criu

@@ -10,6 +10,7 @@ use super::files::{self, Allowed, At, Files, Had, REMOVED};
 use super::image::Image;
 use super::inside::Inside;
 use super::numbers;
+use super::places;
 use super::preflight::{self, Descriptor, descriptors_of};
 use super::processes::{Mapped, Process, Rights, mapped_in};
 use rt_sys::error::{Context, Error, Result};
@@ -289,6 +290,29 @@ impl<'a> Reach<'a> {
         self.check_maps(process, &rights)
     }
 
+    /// Looks at those sockets of `processes` that send datagrams to programs outside: criu has connected them by names, with all
+    /// capabilities of the container's user namespace.
+    ///
+    /// # Errors
+    /// The process itself could not have connected one.
+    pub(super) fn check_servers(&self, processes: &[Process]) -> Result<()> {
+        if !self.files.has_several_ids() {
+            return Ok(());
+        }
+        let mut descriptors = Vec::new();
+        for process in processes {
+            descriptors.extend(descriptors_of(process)?);
+        }
+        let names = places::sockets(Path::new("/proc/self"))?;
+        let sockets = preflight::sockets_of(&descriptors);
+        for (descriptor, socket, server) in preflight::connected_outside(&sockets)? {
+            if let Some(name) = names.get(&server.socket).filter(|_| socket.datagrams) {
+                places::check_server(&self.inside, descriptor, name, server.file)?;
+            }
+        }
+        Ok(())
+    }
+
     /// How this process has the file with `stat` open as a standard stream, if it has.
     fn given(&self, stat: &fs::Stat) -> Option<u32> {
         let is_it = |stream: &&Stream| files::is_one(&stream.stat, stat);
@@ -301,7 +325,9 @@ impl<'a> Reach<'a> {
         rights: &Rights,
         descriptor: &Descriptor<'_>,
     ) -> Result<()> {
-        self.files.compare_watches(&self.inside, &descriptor.info)?;
+        // A file is watched by who may read it.
+        let watches = Had { process, rights, access: 0o4, allowed: &self.allowed };
+        self.files.compare_watches(&self.inside, &descriptor.info, Some(&watches))?;
         // Pipes, sockets and others without a path are of the kernel's own mounts.
         if !descriptor.target.is_absolute() {
             return Ok(());
@@ -342,6 +368,7 @@ impl<'a> Reach<'a> {
     fn check_maps(&mut self, process: &Process, rights: &Rights) -> Result<()> {
         let shown = || format!("look at the memory of {}", process.shown());
         let text = fd::read_file(&process.dir().join("maps")).context(shown)?;
+        let program = fs::stat(process.dir().join("exe")).context(shown)?;
         for mapped in mapped_in(&String::from_utf8_lossy(&text)) {
             let path = mapped.path;
             if mapped.inode == "0" || is_memory(&mapped, &self.memory, &self.inside.mounts) {
@@ -363,7 +390,8 @@ impl<'a> Reach<'a> {
                 self.files.compare_mapped(&self.inside, &had, &mapped, found)
             };
             if !mapped.is_shared {
-                compare(0o4)?;
+                // Who executes a program need not be able to read it.
+                compare(if found.is(&program) { 0o1 } else { 0o4 })?;
             } else if let Err(e) = compare(0o6) {
                 // To look through all memory is slow.
                 match can_be_written(process, mapped.addresses.start)? {

@@ -447,6 +447,7 @@ fn check(manifest: &Manifest, own_memory: &[PathBuf], most: &Limits, others: &[i
     fd::open_proc()?;
     let own = rustix::process::getpid().as_raw_nonzero().get();
     let (mut seen, mut reach) = (false, Reach::of_container(&manifest.open, own_memory)?);
+    let mut processes = Vec::new();
     for entry in look::entries("/proc")? {
         let number = entry.file_name().and_then(|name| name.to_str()?.parse::<i32>().ok());
         let Some(pid) = number else { continue };
@@ -462,11 +463,13 @@ fn check(manifest: &Manifest, own_memory: &[PathBuf], most: &Limits, others: &[i
         // One that had ended has nothing any more.
         if let Some(process) = Process::read(pid)?.filter(|process| !process.has_ended()) {
             reach.check(&process).map_err(|e| e.context(format!("restored process {pid}")))?;
+            processes.push(process);
         }
     }
     if !seen {
         bail!("criu has restored no process {}, which the image calls its program", manifest.program);
     }
+    reach.check_servers(&processes)?;
     manifest.pinned.restore()
 }
 

@@ -195,38 +195,46 @@ pub fn loopback_up() -> Result<()> {
     Ok(())
 }
 
-/// A connected unix socket.
+/// A unix socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnixSocket {
     /// Its inode, as /proc/PID/fd shows it.
     pub inode: u64,
-    /// That of the other end.
+    /// That of the other end; 0 where it is not connected.
     pub peer: u64,
+    /// The lower 32 bits of the inode of the file that it was bound to, if it was.
+    pub file: Option<u32>,
     /// It sends datagrams, each by itself.
     pub datagrams: bool,
 }
 
-/// The connected unix sockets of this network namespace (sock_diag(7)).
+/// The unix sockets of this network namespace (sock_diag(7)).
 ///
 /// # Errors
 /// ENOENT where the kernel does not tell of unix sockets (CONFIG_UNIX_DIAG).
 pub fn unix_sockets() -> Result<Vec<UnixSocket>> {
     const SOCK_DIAG_BY_FAMILY: u16 = 20;
+    const UDIAG_SHOW_VFS: u32 = 2;
     const UDIAG_SHOW_PEER: u32 = 4;
+    /// struct unix_diag_vfs begins with the inode.
+    const UNIX_DIAG_VFS: u16 = 1;
     const UNIX_DIAG_PEER: u16 = 2;
     /// struct unix_diag_msg
     const HEADER: usize = 16;
     // struct unix_diag_req: family and protocol, all states, any inode, what is shown, and a cookie.
     let mut request = vec![libc::AF_UNIX as u8, 0, 0, 0];
-    for number in [u32::MAX, 0, UDIAG_SHOW_PEER, u32::MAX, u32::MAX] {
+    for number in [u32::MAX, 0, UDIAG_SHOW_VFS | UDIAG_SHOW_PEER, u32::MAX, u32::MAX] {
         request.extend(number.to_ne_bytes());
     }
-    let number = |bytes: &[u8]| bytes.first_chunk().map(|n| u64::from(u32::from_ne_bytes(*n)));
+    let number = |bytes: &[u8]| bytes.first_chunk().map(|n| u32::from_ne_bytes(*n));
     let socket = |answer: &Vec<u8>| {
-        let peer = attributes(answer.get(HEADER..)?).find(|(kind, _)| *kind == UNIX_DIAG_PEER)?;
+        let said = answer.get(HEADER..)?;
+        let value =
+            |wanted| attributes(said).find(|(kind, _)| *kind == wanted).and_then(|(_, value)| number(value));
         Some(UnixSocket {
-            inode: number(answer.get(4..8)?)?,
-            peer: number(peer.1)?,
+            inode: number(answer.get(4..8)?)?.into(),
+            peer: value(UNIX_DIAG_PEER).unwrap_or(0).into(),
+            file: value(UNIX_DIAG_VFS),
             datagrams: i32::from(*answer.get(1)?) == libc::SOCK_DGRAM,
         })
     };
