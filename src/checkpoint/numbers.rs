@@ -336,9 +336,9 @@ mod tests {
         // type 1, id 1, reg with id 1, name a and mode 042755.
         let named = [0x08, 1, 0x10, 1, 0x1a, 9, 0x08, 1, 0x32, 1, b'a', 0x50, 0xed, 0x8b, 0x01];
         let pipe = [0x08, 2, 0x10, 3, 0x2a, 2, 0x50, 3];
-        let mut text = file_of(&[&pipe, &named]);
-        let end = text.len();
-        assert_eq!(without_modes(&mut text), Some(vec![end - 4..end - 3]));
+        let mut text = file_of(&[&named, &pipe, &named]);
+        let (first, end) = (HEAD + 11, text.len());
+        assert_eq!(without_modes(&mut text), Some(vec![first..first + 1, end - 4..end - 3]));
         assert_eq!(text[end - 4..], [0x78, 0xed, 0x8b, 0x01]);
         assert_eq!(without_modes(&mut text[..end - 1]), None);
     }
