@@ -94,6 +94,19 @@ check again/image-file 0 "" again USR1 USR1
 flags=--no-new-keyring
 check again/own-keys 0 "" again USR1
 flags= image=$work/init
+of_another() { # a file that another user has opened
+	rm -rf "$work/images/again"
+	: >"$work/home/output" && chown $uid "$work/home/output"
+	become sh -c 'exec "$@" >>$HOME/output 2>&1 </dev/null' - "$rt" run --checkpoint "$work/images/again" "$work/init" -- cases count &
+	runs=$!
+	grows && sleep 0.3 && kill -USR1 $runs
+	wait $runs
+	(umask 077 && : >"$work/output") && user "$rt" run --checkpoint "$work/images/again" "$work/init" -- cases count >>"$work/output"
+	local status=$?
+	[ -e "$work/images/again/last" ] || { echo "the image is gone"; return 99; }
+	return $status
+}
+check again/output-of-another 1 "^rt: standard stream 1 is a file that this user may not open" of_another
 requeued() { # SIGNAL [TIME [CODES]]: what Slurm was asked; when it preempts the job, and the RequeueExit of its configuration
 	mkdir -p "$work/home/bin"
 	printf '#!/bin/sh\n[ "$2" != show ] || exec cat "$HOME/$3"\necho "$@" >>"$HOME/asked"\n' >"$work/home/bin/scontrol"

@@ -401,12 +401,12 @@ impl Source {
                 // criu sets the place in a file, which a pipe has not.
                 let copy = match self.manifest.kinds[n] {
                     Kind::Null => open_null()?,
-                    // Not even the null device: it is not to have another file's permissions.
-                    Kind::File if !is_file(stream)? => {
-                        return Err(err!("standard stream {n} was a file, and is none now")
-                            .hint("give a file, to which is appended"));
+                    kind => {
+                        if kind == Kind::File {
+                            check_file(stream, n)?;
+                        }
+                        rustix::io::fcntl_dupfd_cloexec(stream, 3).context(|| "copy a standard stream")?
                     }
-                    _ => rustix::io::fcntl_dupfd_cloexec(stream, 3).context(|| "copy a standard stream")?,
                 };
                 streams.push((copy, name));
             }
@@ -431,8 +431,24 @@ impl Source {
     }
 }
 
-fn is_file(stream: BorrowedFd<'_>) -> Result<bool> {
-    Ok(FileType::from_raw_mode(fd::stat(stream)?.st_mode) == FileType::RegularFile)
+/// Fails where standard stream `n`, which was a file, is none, or one that this process may not open, as criu does.
+fn check_file(stream: BorrowedFd<'_>, n: usize) -> Result<()> {
+    // Not even the null device: it is not to have another file's permissions.
+    if FileType::from_raw_mode(fd::stat(stream)?.st_mode) != FileType::RegularFile {
+        return Err(
+            err!("standard stream {n} was a file, and is none now").hint("give a file, to which is appended")
+        );
+    }
+    let access = rustix::fs::fcntl_getfl(stream).context(|| "look at a standard stream")? & OFlags::RWMODE;
+    let link = format!("self/fd/{}", stream.as_raw_fd());
+    match rustix::fs::openat(&fd::open_proc()?, link, access | OFlags::CLOEXEC, Mode::empty()) {
+        Err(Errno::ACCESS | Errno::PERM) => {
+            Err(err!("standard stream {n} is a file that this user may not open, as criu does")
+                .hint("have the user open it"))
+        }
+        // criu finds out the rest.
+        _ => Ok(()),
+    }
 }
 
 pub(super) fn open_null() -> Result<OwnedFd> {
