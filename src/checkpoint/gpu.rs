@@ -220,7 +220,10 @@ impl Gpus {
         }
         container::note_parted(store, id, &self.processes)?;
         let parted = parted_of(store, id)?;
-        let first = parted.first().ok_or_else(|| err!("container {id} has lost its processes on GPUs"))?;
+        let first = parted.first().ok_or_else(|| {
+            err!("the program has ended before its GPUs were given back to it")
+                .hint("as JAX does: its image cannot be used")
+        })?;
         let map = self.map(&first.dir().join("root"))?;
         give_back_by(store, id, &parted, cuda, map.as_deref())
     }
