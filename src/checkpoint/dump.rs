@@ -356,10 +356,8 @@ fn run_criu(
     criu_log::make(log_in, "dump.log")?;
     let args = arguments(tree, found, memory, image_dir, work_dir, options, subject.network());
     let own = memory_fs::own(&subject.spec);
-    let program = tree.program().dir();
-    let inside = found.by_several_ids.then(|| Inside::of(&program, &own)).transpose()?;
-    let of = |inside| Places::of(&program, inside, &found.files.users);
-    let places = inside.as_ref().map(of).transpose()?.flatten();
+    let inside = found.by_several_ids.then(|| Inside::of(&tree.program().dir(), &own)).transpose()?;
+    let places = inside.as_ref().map(|inside| Places::of_several(inside, &found.files.users));
     let dumped = aside::run(|| {
         // The container's processes must not look into this one, which has descriptors of the host.
         container::undumpable()?;

@@ -8,7 +8,6 @@ use rt_sys::error::{Context, Result};
 use rt_sys::{bail, fd, look};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, Mode, OFlags};
-use rustix::io::Errno;
 use std::ops::Range;
 
 /// How long such a file may be, in bytes.
@@ -65,13 +64,17 @@ pub(super) fn append_to_others(image: &Image, names: &[&str]) -> Result<()> {
     if names.is_empty() {
         return Ok(());
     }
-    change(image, FILES, |text| append(text, names))
+    change(image, FILES, usize::MAX, |text| append(text, names))
 }
 
 /// Has criu open files whatever mode they have: it refuses a directory that has got the sticky bit or the set-group-ID bit since. `rt`
 /// itself compares what counts.
 pub(super) fn forget_modes(image: &Image) -> Result<()> {
-    change(image, FILES, without_modes)
+    match change(image, FILES, usize::MAX, without_modes) {
+        // Nothing is open.
+        Err(e) if e.is(libc::ENOENT) => Ok(()),
+        changed => changed,
+    }
 }
 
 /// Has each thread that waits in poll(2) begin to wait anew, with the whole time. criu has such a call fail with EINTR, which programs
@@ -80,27 +83,24 @@ pub(super) fn poll_anew(image: &Image) -> Result<()> {
     for name in look::names(&image.dir).context(|| format!("list {}", image.path.display()))? {
         let name = String::from_utf8(name).unwrap_or_default();
         if name.starts_with("core-") && name.ends_with(".img") {
-            change(image, &name, polls_anew)?;
+            change(image, &name, MOST, polls_anew)?;
         }
     }
     Ok(())
 }
 
-/// Has `edit` change the text of a file of `image`, and writes the parts that it returns.
+/// Has `edit` change the text of a file of `image`, which has `most` bytes at the most, and writes the parts that it returns.
 fn change(
     image: &Image,
     name: &str,
+    most: usize,
     edit: impl FnOnce(&mut [u8]) -> Option<Vec<Range<usize>>>,
 ) -> Result<()> {
     let shown = || format!("change {}/{name}", image.path.display());
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = match fs::openat(&image.dir, name, flags, Mode::empty()) {
-        Err(Errno::NOENT) => return Ok(()),
-        file => file.context(shown)?,
-    };
-    let most = fd::stat(&file)?.st_size.unsigned_abs() as usize;
+    let file = fs::openat(&image.dir, name, flags, Mode::empty()).context(shown)?;
     let Some(mut text) = fd::read_regular(file.try_clone()?, most).context(shown)? else {
-        bail!("{}: no file", shown());
+        bail!("{}: no file of at most {most} bytes", shown());
     };
     let Some(changed) = edit(&mut text) else {
         bail!("{}: criu wrote it in a form that rt does not know", shown());
@@ -137,16 +137,15 @@ fn append(text: &mut [u8], names: &[&str]) -> Option<Vec<Range<usize>>> {
                 replace(&mut text[flags.clone()], appends)?;
                 changed.push(flags);
             }
-            changed.extend(fields(text, file, FILE_SIZE)?.into_iter().map(|size| rename(text, &size)));
+            changed.extend(fields(text, file, FILE_SIZE)?.into_iter().map(|size| skip(text, &size)));
         }
     }
     Some(changed)
 }
 
 /// Has criu skip the field with the value `value`, and returns where its key is.
-fn rename(text: &mut [u8], value: &Range<usize>) -> Range<usize> {
-    text[value.start - 1] = NO_FIELD << 3;
-    value.start - 1..value.start
+fn skip(text: &mut [u8], value: &Range<usize>) -> Range<usize> {
+    replaced(text, value.start - 1, NO_FIELD << 3)
 }
 
 /// Changes all entries of files, and returns where; `None` where `text` has another form.
@@ -155,7 +154,7 @@ fn without_modes(text: &mut [u8]) -> Option<Vec<Range<usize>>> {
     for entry in messages(text)? {
         modes.extend(nested(text, entry, &[FILE, FILE_MODE])?);
     }
-    Some(modes.iter().map(|mode| rename(text, mode)).collect())
+    Some(modes.iter().map(|mode| skip(text, mode)).collect())
 }
 
 /// Changes the registers of a thread that criu has stopped in poll(2), and returns where; `None` where `text` has another form.
@@ -211,17 +210,18 @@ pub(super) fn message_at(text: &[u8], at: usize) -> Option<Range<usize>> {
 
 /// Sets the number behind `path` in a file of an image; false where it has none of one byte, which is one below 128.
 fn set(image: &Image, name: &str, path: &[u64], number: u8) -> Result<bool> {
-    let shown = || format!("change {}/{name}", image.path.display());
-    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = fs::openat(&image.dir, name, flags, Mode::empty()).context(shown)?;
-    let Some(text) = fd::read_regular(file.try_clone()?, MOST).context(shown)? else {
-        bail!("{}: no file of at most {MOST} bytes", shown());
-    };
-    let Some(at) = place(&text, path) else { return Ok(false) };
-    match rustix::io::pwrite(&file, &[number], at as u64).context(shown)? {
-        1 => Ok(true),
-        _ => bail!("{}: nothing was written", shown()),
-    }
+    let mut at = None;
+    change(image, name, MOST, |text| {
+        at = place(text, path);
+        Some(at.into_iter().map(|at| replaced(text, at, number)).collect())
+    })?;
+    Ok(at.is_some())
+}
+
+/// Writes a byte, and returns where.
+fn replaced(text: &mut [u8], at: usize, byte: u8) -> Range<usize> {
+    text[at] = byte;
+    at..at + 1
 }
 
 /// Where the number behind `path` is.

@@ -53,7 +53,12 @@ impl<'a> Places<'a> {
     ) -> Result<Option<Self>> {
         let maps = ns::maps_of(process)?;
         let ids: u64 = maps.uid.iter().map(|map| u64::from(map.size)).sum();
-        Ok((ids > 1).then_some(Places { inside, users }))
+        Ok((ids > 1).then_some(Places::of_several(inside, users)))
+    }
+
+    /// The same where it is known to have several.
+    pub(super) fn of_several(inside: &'a Inside<'a>, users: &'a BTreeSet<u32>) -> Self {
+        Places { inside, users }
     }
 
     /// What others can do to have criu find something else in the place of the file `path`; `None` where they cannot.

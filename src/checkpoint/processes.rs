@@ -3,7 +3,7 @@
 
 use rt_sys::error::{Context, Result};
 use rt_sys::ns::{self, IdMap};
-use rt_sys::{bail, err, fd, look};
+use rt_sys::{bail, err, fd, look, process};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -145,18 +145,15 @@ pub(super) fn threads(pid: i32) -> Result<Vec<i32>> {
     }
 }
 
-/// The children of process `pid` (proc_tid_children(5)); none where it has ended.
+/// The children of process `pid`; none where it has ended.
 fn children(pid: i32) -> Result<Vec<i32>> {
+    let proc = fd::open_proc()?;
     let mut found = Vec::new();
     for thread in threads(pid)? {
-        let path = format!("/proc/{pid}/task/{thread}/children");
-        let text = match fd::read_file(Path::new(&path)) {
-            Err(e) if e.is(libc::ENOENT) || e.is(libc::ESRCH) => continue,
-            text => text.context(|| format!("read {path}"))?,
-        };
-        found.extend(
-            String::from_utf8_lossy(&text).split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()),
-        );
+        match process::children(&proc, &format!("{pid}/task/{thread}")) {
+            Err(e) if e.is(libc::ENOENT) || e.is(libc::ESRCH) => {}
+            children => found.extend(children?),
+        }
     }
     Ok(found)
 }

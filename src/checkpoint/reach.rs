@@ -264,14 +264,15 @@ impl<'a> Reach<'a> {
         })
     }
 
-    /// Looks at `process`.
+    /// Looks at `process`, and returns its descriptors.
     ///
     /// # Errors
     /// What of it lies elsewhere.
-    pub(super) fn check(&mut self, process: &Process) -> Result<()> {
+    pub(super) fn check<'p>(&mut self, process: &'p Process) -> Result<Vec<Descriptor<'p>>> {
         let rights = process.rights()?;
-        for descriptor in descriptors_of(process)? {
-            self.check_descriptor(process, &rights, &descriptor)?;
+        let descriptors = descriptors_of(process)?;
+        for descriptor in &descriptors {
+            self.check_descriptor(process, &rights, descriptor)?;
         }
         for (name, what) in [("cwd", "working directory"), ("root", "root"), ("exe", "program")] {
             let path = process.dir().join(name);
@@ -287,24 +288,21 @@ impl<'a> Reach<'a> {
                 self.files.compare(&self.inside, &had, name, &std::fs::read_link(&path).context(shown)?)?;
             }
         }
-        self.check_maps(process, &rights)
+        self.check_maps(process, &rights)?;
+        Ok(descriptors)
     }
 
-    /// Looks at those sockets of `processes` that send datagrams to programs outside: criu has connected them by names, with all
+    /// Looks at those of all `descriptors` that send datagrams to programs outside: criu has connected them by names, with all
     /// capabilities of the container's user namespace.
     ///
     /// # Errors
     /// The process itself could not have connected one.
-    pub(super) fn check_servers(&self, processes: &[Process]) -> Result<()> {
+    pub(super) fn check_servers(&self, descriptors: &[Descriptor<'_>]) -> Result<()> {
         if !self.files.has_several_ids() {
             return Ok(());
         }
-        let mut descriptors = Vec::new();
-        for process in processes {
-            descriptors.extend(descriptors_of(process)?);
-        }
         let names = places::sockets(Path::new("/proc/self"))?;
-        let sockets = preflight::sockets_of(&descriptors);
+        let sockets = preflight::sockets_of(descriptors);
         for (descriptor, socket, server) in preflight::connected_outside(&sockets)? {
             if let Some(name) = names.get(&server.socket).filter(|_| socket.datagrams) {
                 places::check_server(&self.inside, descriptor, name, server.file)?;

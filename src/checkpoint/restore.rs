@@ -21,7 +21,7 @@ use crate::container::{self, Checkpoint, Choice, CreateOptions, FixedIds, Held, 
 use crate::store::Store;
 use rt_config::Lookup;
 use rt_spec::Spec;
-use rt_sys::error::{Context, Result};
+use rt_sys::error::{Context, Error, Result};
 use rt_sys::ns::Namespaces;
 use rt_sys::process::{self, Memory};
 use rt_sys::{bail, err, fd, look, signal};
@@ -29,6 +29,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::Signal;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Where files have to be that a program has open.
@@ -462,30 +463,31 @@ fn check(manifest: &Manifest, own_memory: &[PathBuf], most: &Limits, others: &[i
     // What is mounted there is the kernel's.
     fd::open_proc()?;
     let own = rustix::process::getpid().as_raw_nonzero().get();
-    let (mut seen, mut reach) = (false, Reach::of_container(&manifest.open, own_memory)?);
-    let mut processes = Vec::new();
+    let mut reach = Reach::of_container(&manifest.open, own_memory)?;
+    let mut processes = BTreeMap::new();
     for entry in look::entries("/proc")? {
         let number = entry.file_name().and_then(|name| name.to_str()?.parse::<i32>().ok());
-        let Some(pid) = number else { continue };
-        if pid == own || others.contains(&pid) {
-            continue;
+        if let Some(pid) = number.filter(|pid| *pid != own && !others.contains(pid)) {
+            // One that had ended has nothing any more.
+            processes.insert(pid, Process::read(pid)?.filter(|process| !process.has_ended()));
         }
-        seen |= pid == manifest.program;
-        for thread in threads(pid)? {
+    }
+    let mut descriptors = Vec::new();
+    for (pid, process) in &processes {
+        let shown = |e: Error| e.context(format!("restored process {pid}"));
+        for thread in threads(*pid)? {
             let path = format!("/proc/{pid}/task/{thread}/status");
             let status = Status(fd::read_file(Path::new(&path)).context(|| format!("read {path}"))?);
-            check_thread(&status, most).map_err(|e| e.context(format!("restored process {pid}")))?;
+            check_thread(&status, most).map_err(shown)?;
         }
-        // One that had ended has nothing any more.
-        if let Some(process) = Process::read(pid)?.filter(|process| !process.has_ended()) {
-            reach.check(&process).map_err(|e| e.context(format!("restored process {pid}")))?;
-            processes.push(process);
+        if let Some(process) = process {
+            descriptors.extend(reach.check(process).map_err(shown)?);
         }
     }
-    if !seen {
+    if !processes.contains_key(&manifest.program) {
         bail!("criu has restored no process {}, which the image calls its program", manifest.program);
     }
-    reach.check_servers(&processes)?;
+    reach.check_servers(&descriptors)?;
     manifest.pinned.restore()
 }
 

@@ -17,7 +17,7 @@ use rt_sys::mount::{self, Follow, Recursive};
 use rt_sys::ns::{self, Namespace, Namespaces};
 use rt_sys::process::{self, Child, Memory};
 use rt_sys::rootfs::{Image, PROC_MAGIC, Rootfs};
-use rt_sys::{bail, err, fd, signal};
+use rt_sys::{bail, err, signal};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags};
@@ -245,13 +245,9 @@ impl<'a> Adopted<'a> {
     }
 }
 
-/// The children of this process, which has one thread (proc_tid_children(5)).
+/// The children of this process, which has one thread.
 fn children(proc: BorrowedFd<'_>) -> Result<Vec<i32>> {
-    let shown = || "look at the children of this process";
-    let file = fs::openat(proc, "thread-self/children", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-    let text = fd::read_all(file.context(shown)?).context(shown)?;
-    let text = String::from_utf8_lossy(&text).into_owned();
-    Ok(text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect())
+    process::children(proc, "thread-self").context(|| "look at the children of this process")
 }
 
 /// A child of this process, by its number: it is nobody else's before this process has waited for it.

@@ -566,6 +566,16 @@ pub fn stat(proc: impl AsFd, pid: &str) -> Result<Stat> {
     parse_stat(&buffer[..n]).ok_or_else(|| crate::err!("/proc/{path} has an unknown form"))
 }
 
+/// The children that the thread with the directory `thread` in `proc` has made (proc_tid_children(5)).
+///
+/// # Errors
+/// ENOENT or ESRCH where it has ended.
+pub fn children(proc: impl AsFd, thread: &str) -> Result<Vec<i32>> {
+    let path = format!("{thread}/children");
+    let text = crate::fd::read_at(proc, path.as_str()).context(|| format!("read /proc/{path}"))?;
+    Ok(String::from_utf8_lossy(&text).split_whitespace().filter_map(|pid| pid.parse().ok()).collect())
+}
+
 /// When process `pid` was started, in clock ticks since boot; `None` where none of this pid is shown.
 ///
 /// # Errors
