@@ -222,7 +222,7 @@ impl Gpus {
         let parted = parted_of(store, id)?;
         let first = parted.first().ok_or_else(|| {
             err!("the program has ended before its GPUs were given back to it")
-                .hint("as JAX does: its image cannot be used")
+                .hint("programs of JAX do so, and cannot be restored")
         })?;
         let map = self.map(&first.dir().join("root"))?;
         give_back_by(store, id, &parted, cuda, map.as_deref())
