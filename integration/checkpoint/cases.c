@@ -304,6 +304,22 @@ static void watch(void)
 	MUST(close(open("/tmp/watched/new", O_CREAT | O_WRONLY, 0600)) == 0 && read(watcher, event, sizeof event) > 0);
 }
 
+// What nobody has open: a program that looks after a tree of files.
+static void watch_tree(void)
+{
+	const char *dirs[] = { "tree", "tree/d", "tree/d/e" };
+	char event[4096], name[64];
+	int watcher = inotify_init1(IN_NONBLOCK);
+	MUST(chdir("/out") == 0 && watcher >= 0);
+	for (int n = 0; n < 3; n++)
+		MUST(mkdir(dirs[n], 0700) == 0 && inotify_add_watch(watcher, dirs[n], IN_CLOSE_WRITE) > 0);
+	stay();
+	for (int n = 0; n < 3; n++) {
+		snprintf(name, sizeof name, "%s/new", dirs[n]);
+		MUST(close(open(name, O_CREAT | O_WRONLY, 0600)) == 0 && read(watcher, event, sizeof event) > 0);
+	}
+}
+
 static int bound(int kind, struct sockaddr_in *address)
 {
 	socklen_t length = sizeof *address;
@@ -959,7 +975,7 @@ static const struct {
 	void (*run)(void);
 } all[] = {
 	{ "tree", tree }, { "busy", busy }, { "ended", ended }, { "threads", threads }, { "files", files }, { "removed", removed }, { "events", events },
-	{ "timers", timers }, { "memory-files", memory_files }, { "locks", locks }, { "watch", watch }, { "sockets", sockets }, { "named-socket", named_socket },
+	{ "timers", timers }, { "memory-files", memory_files }, { "locks", locks }, { "watch", watch }, { "watch-tree", watch_tree }, { "sockets", sockets }, { "named-socket", named_socket },
 	{ "connection", connection }, { "count", count }, { "answers", answers }, { "filter", filter }, { "memfd-twice", memfd_twice }, { "unread-tick", unread_tick },
 	{ "removed-mapping", removed_mapping }, { "system-v", system_v }, { "semaphore", semaphore }, { "queue", queue }, { "uring", uring },
 	{ "outside", outside }, { "other", stay }, { "stopped", stopped }, { "large", large }, { "proc-cwd", proc_cwd }, { "proc-file", proc_file },

@@ -26,6 +26,7 @@ use rt_sys::seccomp::Filter;
 use rt_sys::{bail, err, fd, mount};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, Mode, OFlags};
+use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 
 /// What `checkpoint` is asked to do.
@@ -449,7 +450,10 @@ fn arguments(
     }
     if found.watches {
         words.push("--force-irmap".to_owned());
-        let places = found.watched.iter().chain(memory).map(|place| place.display().to_string());
+        // criu looks through whole trees, one after the other: what lies deepest comes first.
+        let mut watched: Vec<&PathBuf> = found.watched.iter().collect();
+        watched.sort_by_key(|place| Reverse(place.components().count()));
+        let places = watched.into_iter().chain(memory).map(|place| place.display().to_string());
         words.extend(places.flat_map(|place| ["--irmap-scan-path".to_owned(), place]));
     }
     words.extend(found.external.iter().flat_map(|name| ["--external".to_owned(), name.clone()]));

@@ -417,6 +417,15 @@ impl Watched {
     pub(super) fn of(stat: &Stat) -> Watched {
         Watched(stat.st_ino, u64::from(fs::major(stat.st_dev)) << 20 | u64::from(fs::minor(stat.st_dev)))
     }
+
+    pub(super) fn inode(self) -> u64 {
+        self.0
+    }
+
+    /// The device, as a table of mounts has it (proc_pid_mountinfo(5)).
+    pub(super) fn device(self) -> Vec<u8> {
+        format!("{}:{}", self.1 >> 20, self.1 & 0xf_ffff).into_bytes()
+    }
 }
 
 /// What the lines `info` of an inotify(7) descriptor say (proc_pid_fdinfo(5)); `None` for a line that says something else.

@@ -29,6 +29,7 @@ mod processes;
 mod reach;
 mod requeue;
 mod restore;
+mod watches;
 
 pub(crate) use criu::Criu;
 pub(crate) use dump::{DumpOptions, dump, resume};

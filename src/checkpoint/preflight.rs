@@ -1,12 +1,12 @@
 //! What cannot be kept, found before criu runs, and once more when it has stopped the tree: criu damages some of it without a
 //! word. Each is said with the process, what of it is in the way, and the remedy.
 
-use super::files::{self, Files, Watched};
+use super::files::Files;
 use super::inside::Inside;
 use super::manifest::Kind;
 use super::places::{self, Places};
 use super::processes::{self, Process, Status, Tree, mapped_in};
-use super::reach;
+use super::{reach, watches};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Mounted};
 use rt_sys::net::UnixSocket;
@@ -60,7 +60,7 @@ pub(super) struct Found {
     pub sends_outside: BTreeMap<u64, Server>,
     /// Files and directories are watched by inotify, for which criu looks by paths.
     pub watches: bool,
-    /// The paths of those that a process has open, or works in.
+    /// Their paths.
     pub watched: BTreeSet<PathBuf>,
     /// The highest number of a process of which a file of procfs is open: where it has ended, criu makes one with that number, too.
     pub highest: i32,
@@ -216,8 +216,9 @@ pub(super) fn check(
             found.files.note(&inside, descriptor.process, &descriptor.name(), &descriptor.target)?;
         }
     }
-    if found.watches {
-        found.watched = watched(&descriptors, tree)?;
+    // criu has found those in an image.
+    if found.watches && without_links.is_none() {
+        found.watched = watches::find(&descriptors, tree, &inside)?;
     }
     check_external(&descriptors, &inside, &mut found)?;
     check_sockets(&descriptors, tree, network, &mut found)?;
@@ -253,27 +254,6 @@ fn check_places(
             e.context(format!("{}: descriptor {}", descriptor.process.shown(), descriptor.number))
         })
     })
-}
-
-/// What is watched and somebody has open, or works in: `tail -f` has the file open. criu looks through whole trees, or finds none.
-fn watched(descriptors: &[Descriptor<'_>], tree: &Tree) -> Result<BTreeSet<PathBuf>> {
-    let watched: BTreeSet<Watched> =
-        descriptors.iter().flat_map(|d| files::watches(&d.info)).flatten().collect();
-    let mut links: Vec<PathBuf> =
-        descriptors.iter().filter(|d| d.target.is_absolute()).map(Descriptor::path).collect();
-    links.extend(tree.processes.iter().map(|process| process.dir().join("cwd")));
-    let mut found = BTreeSet::new();
-    for link in links {
-        let stat = match fs::stat(&link) {
-            // It is closed by now, or its process has ended.
-            Err(Errno::NOENT | Errno::SRCH | Errno::ACCESS) => continue,
-            stat => stat.context(|| format!("look at {}", link.display()))?,
-        };
-        if watched.contains(&Watched::of(&stat)) {
-            found.insert(std::fs::read_link(&link).context(|| format!("read {}", link.display()))?);
-        }
-    }
-    Ok(found)
 }
 
 fn check_process(process: &Process, filters: usize) -> Result<()> {
