@@ -67,13 +67,19 @@ grows() { # until the program, which was ended or is new, writes
 		sleep 0.02
 	done
 }
-again() { # SIGNAL...
-	local runs status signal
+anew() { # without an image and output of before
 	rm -rf "$work/images/again"
 	: >"$work/home/output" && chown $uid "$work/home/output"
+}
+counts() { # [FLAGS...] IMAGE: in the background, as $runs; from the image on where there is one. $job: in this job of Slurm
+	become ${job:+SLURM_JOB_ID=$job} sh -c 'exec "$@" >>$HOME/output 2>$HOME/errors </dev/null' - "$rt" run --checkpoint "$work/images/again" "$@" -- cases count &
+	runs=$!
+}
+again() { # SIGNAL...
+	local status signal
+	anew
 	for signal in "$@" 0; do
-		become sh -c 'exec "$@" >>$HOME/output 2>$HOME/errors </dev/null' - "$rt" run --checkpoint "$work/images/again" $flags "$image" -- cases count &
-		runs=$!
+		counts $flags "$image"
 		grows && sleep 0.3
 		[ $signal = 0 ] || kill -$signal $runs
 		wait $runs
@@ -95,10 +101,8 @@ flags=--no-new-keyring
 check again/own-keys 0 "" again USR1
 flags= image=$work/init
 of_another() { # a file that another user has opened
-	rm -rf "$work/images/again"
-	: >"$work/home/output" && chown $uid "$work/home/output"
-	become sh -c 'exec "$@" >>$HOME/output 2>&1 </dev/null' - "$rt" run --checkpoint "$work/images/again" "$work/init" -- cases count &
-	runs=$!
+	anew
+	counts "$work/init"
 	grows && sleep 0.3 && kill -USR1 $runs
 	wait $runs
 	(umask 077 && : >"$work/output") && user "$rt" run --checkpoint "$work/images/again" "$work/init" -- cases count >>"$work/output"
@@ -114,10 +118,9 @@ requeued() { # SIGNAL [TIME [CODES]]: what Slurm was asked; when it preempts the
 	echo "PartitionName=low PreemptMode=REQUEUE" >"$work/home/partition"
 	echo "RequeueExit             = ${3:-(null)}" >"$work/home/config"
 	chmod 755 "$work/home/bin/scontrol"
-	rm -rf "$work/home/asked" "$work/images/again"
-	: >"$work/home/output" && chown $uid "$work/home/output"
-	become sh -c 'SLURM_JOB_ID=281 exec "$@" >>$HOME/output 2>$HOME/errors </dev/null' - "$rt" run --checkpoint "$work/images/again" "$image" -- cases count &
-	runs=$!
+	rm -f "$work/home/asked"
+	anew
+	job=281 counts "$image"
 	grows && sleep 0.3 && kill -$1 $runs
 	wait $runs
 	echo "exit code $?: asked $(cat "$work/home/asked" 2>/dev/null)"
@@ -128,14 +131,12 @@ check again/preempted 0 "^exit code 75: asked $" requeued USR1 2026-11-26T15:00:
 check again/preempted-alone 0 "^exit code 75: asked requeue 281$" requeued USR1 2026-11-26T15:00:00
 check again/no-requeue 0 "^exit code 75: asked $" requeued TERM
 interrupted_restores() { # TERM and USR1 at many moments of a restore: each is answered, and the last image is whole
-	local runs signal n
-	rm -rf "$work/images/again"
-	: >"$work/home/output" && chown $uid "$work/home/output"
+	local signal n
+	anew
 	for n in 0 1 2 3 4 6 8 10 12 15 20; do
 		signal=USR1
 		[ $((n % 2)) = 0 ] || signal=TERM
-		become sh -c 'exec "$@" >>$HOME/output 2>$HOME/errors </dev/null' - "$rt" run --checkpoint "$work/images/again" "$work/init" -- cases count &
-		runs=$!
+		counts "$work/init"
 		case $n in
 		0) grows && sleep 0.3 ;;
 		*) # from where it has found the image on
@@ -146,17 +147,16 @@ interrupted_restores() { # TERM and USR1 at many moments of a restore: each is a
 		wait $runs
 		[ $? = 75 ] || { echo "point $n: not exit code 75"; cat "$work/home/errors"; return 1; }
 	done
-	user sh -c 'exec "$@" >>$HOME/output 2>$HOME/errors </dev/null' - "$rt" run --checkpoint "$work/images/again" "$work/init" -- cases count || return 1
+	counts "$work/init"
+	wait $runs || return 1
 	seq 0 149 | cmp - "$work/home/output" && nobody_left
 }
 check again/interrupted 0 "" interrupted_restores
 continued() { # SIGNAL FLAGS...: one that comes when the restored program runs, and rt's init, which is held, has still to say so
-	local signal=$1 n runs
-	rm -rf "$work/images/again"
-	: >"$work/home/output" && chown $uid "$work/home/output"
+	local signal=$1 n
+	anew
 	for n in 1 2 3; do
-		become sh -c 'exec "$@" >>$HOME/output 2>$HOME/errors </dev/null' - "$rt" run --checkpoint "$work/images/again" "${@:2}" "$work/init" -- cases count &
-		runs=$!
+		counts "${@:2}" "$work/init"
 		[ $n != 2 ] || slow_to_tell $runs
 		[ $n = 3 ] || { grows && sleep 0.3 && kill -$signal $runs; }
 		wait $runs
@@ -173,11 +173,12 @@ check again/continued 0 "" continued USR1
 check again/continued/term 0 "" continued TERM
 check again/continued/first 0 "" continued USR1 --init=false --pid private
 killed() { # after a periodic image: what was written since is written again, and nothing is missing
-	rm -rf "$work/home/output" "$work/images/again"
-	become sh -c 'exec "$@" >>$HOME/output 2>$HOME/errors </dev/null' - "$rt" run --name killed --checkpoint "$work/images/again" --checkpoint-every 1 "$work/init" -- cases count &
-	sleep 1.6 && kill -9 $! && wait $!
+	anew
+	counts --name killed --checkpoint-every 1 "$work/init"
+	sleep 1.6 && kill -9 $runs && wait $runs
 	user "$rt" delete --force killed
-	user sh -c 'exec "$@" >>$HOME/output 2>$HOME/errors </dev/null' - "$rt" run --checkpoint "$work/images/again" "$work/init" -- cases count
+	counts "$work/init"
+	wait $runs
 	cat "$work/home/errors"
 	sort -nu "$work/home/output" | cmp - <(seq 0 149)
 }
