@@ -17,7 +17,13 @@ if [ -n "${missing:-}" ]; then
 fi
 uid=23459
 work=$(mktemp -d)
-trap 'user podman unshare rm -rf "$work/home/.local" 2>/dev/null; rm -rf "$work"' EXIT
+clean() {
+	user podman unshare rm -rf "$work/home/.local" 2>/dev/null
+	# A user's podman keeps his namespaces by a process.
+	kill "$(cat "$work/run/libpod/tmp/pause.pid" 2>/dev/null)" 2>/dev/null
+	rm -rf "$work"
+}
+trap clean EXIT
 chmod 755 "$work"
 mkdir -p "$work"/{bin,run,tmp,context} "$work/home/.config/containers"
 cp "$rt" "$work/bin/rt"

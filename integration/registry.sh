@@ -19,6 +19,8 @@ pids=
 work=$(mktemp -d)
 cleanup() {
 	[ -z "$pids" ] || kill $pids 2>/dev/null
+	# A user's podman keeps his namespaces by a process.
+	kill "$(cat "$work/home/run/libpod/tmp/pause.pid" 2>/dev/null)" 2>/dev/null
 	rm -rf "$work"
 }
 trap cleanup EXIT
@@ -182,7 +184,8 @@ check tls/client-certificate 0 "compressed" user rt inspect "localhost:$mutual/d
 check auth/no-password 1 "rt login" pull "localhost:$auth/debian:12" auth
 check auth/wrong-password 1 "log in" user rt login -u me -p wrong "localhost:$auth"
 check auth/login 0 "logged in" user bash -c "echo secret | rt login -u me --password-stdin localhost:$auth"
-check auth/podman-reads-it 0 "^me\$" user podman login --get-login --authfile "$work/home/.config/containers/auth.json" "localhost:$auth"
+user mkdir -m 700 "$work/home/run"
+check auth/podman-reads-it 0 "^me\$" user env XDG_RUNTIME_DIR="$work/home/run" podman login --get-login --authfile "$work/home/.config/containers/auth.json" "localhost:$auth"
 check auth/push-elsewhere 1 "rt login" user rt push -q --retries 0 --creds me:wrong debian "localhost:$auth/mine:1"
 check auth/push 0 "sha256" user rt push -q debian "localhost:$auth/mine:1"
 check auth/pull 0 "" pull "localhost:$auth/debian:12" auth
