@@ -17,6 +17,7 @@ pub mod disk;
 pub mod error;
 pub mod fd;
 pub mod fuse;
+pub mod inject;
 pub mod log;
 pub mod look;
 pub mod mount;

@@ -1,0 +1,253 @@
+//! System calls that another process makes for this one, while it is held (ptrace(2)).
+//!
+//! A held thread waits in the kernel, mostly in a system call that was interrupted. It gets other registers, executes one instruction, the
+//! one that makes system calls in the kernel's own code of that process (vdso(7)), and stops again. Then it gets its registers back, and
+//! the kernel makes the interrupted call once more when it goes on. Signals are blocked meanwhile, so that no handler runs.
+
+use super::check;
+use crate::error::{Context, Result};
+use crate::{bail, err, fd};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// What a call does to the registers of a thread.
+#[cfg(target_arch = "x86_64")]
+mod machine {
+    /// The instruction that makes a system call.
+    pub(super) const SYSCALL: &[u8] = &[0x0f, 0x05];
+
+    pub(super) type Registers = libc::user_regs_struct;
+
+    pub(super) fn set(registers: &mut Registers, at: u64, number: u64, args: [u64; 6]) {
+        // Whatever call was interrupted, the kernel has none to make once more.
+        registers.orig_rax = u64::MAX;
+        (registers.rip, registers.rax) = (at, number);
+        let [first, second, third, fourth, fifth, sixth] = args;
+        (registers.rdi, registers.rsi, registers.rdx) = (first, second, third);
+        (registers.r10, registers.r8, registers.r9) = (fourth, fifth, sixth);
+    }
+
+    pub(super) fn returned(registers: &Registers) -> u64 {
+        registers.rax
+    }
+
+    /// Where the stack ends, below what a function without one may use (the red zone of the ABI).
+    pub(super) fn free_stack(registers: &Registers) -> u64 {
+        registers.rsp - 128
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod machine {
+    pub(super) const SYSCALL: &[u8] = &[0x01, 0x00, 0x00, 0xd4];
+
+    pub(super) type Registers = libc::user_regs_struct;
+
+    pub(super) fn set(registers: &mut Registers, at: u64, number: u64, args: [u64; 6]) {
+        registers.pc = at;
+        registers.regs[8] = number;
+        registers.regs[..6].copy_from_slice(&args);
+    }
+
+    pub(super) fn returned(registers: &Registers) -> u64 {
+        registers.regs[0]
+    }
+
+    pub(super) fn free_stack(registers: &Registers) -> u64 {
+        registers.sp - 128
+    }
+}
+
+use machine::Registers;
+
+/// NT_PRSTATUS (elf.h): the general registers.
+const GENERAL: usize = 1;
+
+/// A thread that is held. It goes on when this is dropped, as if nothing had been.
+#[derive(Debug)]
+pub struct Held {
+    /// Its id, also that of its process where it is the first.
+    pub id: i32,
+}
+
+impl Held {
+    /// Holds the thread `id`. One that a signal has stopped stays stopped when it goes on.
+    ///
+    /// # Errors
+    /// EPERM: this process may not, or another one traces it. ESRCH: it has ended.
+    pub fn begin(id: i32) -> Result<Held> {
+        request(libc::PTRACE_SEIZE as _, id, 0, 0).context(|| format!("trace thread {id}"))?;
+        let held = Held { id };
+        request(libc::PTRACE_INTERRUPT as _, id, 0, 0).context(|| format!("stop thread {id}"))?;
+        loop {
+            let status = wait(id)?;
+            if status >> 16 == libc::PTRACE_EVENT_STOP {
+                return Ok(held);
+            }
+            // A signal was on its way. The thread gets it, and stops behind that.
+            request(libc::PTRACE_CONT as _, id, 0, u64::from(libc::WSTOPSIG(status).unsigned_abs()))
+                .context(|| format!("continue thread {id}"))?;
+        }
+    }
+
+    /// Has the thread make system call `number`, and returns what that returns. What the arguments lead to lies in its memory.
+    ///
+    /// # Errors
+    /// Those of the call.
+    pub fn call(&self, number: libc::c_long, args: [u64; 6]) -> Result<u64> {
+        let shown = || format!("have thread {} make a system call", self.id);
+        let at = self.instruction().context(shown)?;
+        let (before, signals) = (self.registers().context(shown)?, self.blocked().context(shown)?);
+        self.block(u64::MAX).context(shown)?;
+        let mut registers = before;
+        machine::set(&mut registers, at, number.unsigned_abs(), args);
+        let made = self.set_registers(&registers).and_then(|()| self.step()).and_then(|()| self.registers());
+        // It goes on as it was, whatever has become of the call.
+        self.set_registers(&before).and_then(|()| self.block(signals)).context(shown)?;
+        let returned = machine::returned(&made.context(shown)?);
+        match i32::try_from(returned as i64) {
+            Ok(error @ -4095..0) => Err(rustix::io::Errno::from_raw_os_error(-error).into()),
+            _ => Ok(returned),
+        }
+    }
+
+    /// As [`Held::call`], with `bytes` in the thread's memory, whose address `args` gets.
+    ///
+    /// # Errors
+    /// Its stack has no room for them; those of the call.
+    pub fn call_with(
+        &self,
+        number: libc::c_long,
+        bytes: &[u8],
+        args: impl FnOnce(u64) -> [u64; 6],
+    ) -> Result<u64> {
+        let length = bytes.len() as u64;
+        let below = machine::free_stack(&self.registers()?).checked_sub(length);
+        let at = below.ok_or_else(|| err!("thread {} has no stack", self.id))? & !15;
+        let memory = self.memory()?;
+        let shown = || self.memory_path().display().to_string();
+        let mut before = vec![0; bytes.len()];
+        memory.read_exact_at(&mut before, at).context(shown)?;
+        memory.write_all_at(bytes, at).context(shown)?;
+        let made = self.call(number, args(at));
+        memory.write_all_at(&before, at).context(shown)?;
+        made
+    }
+
+    fn memory_path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/mem", self.id))
+    }
+
+    fn memory(&self) -> Result<File> {
+        let path = self.memory_path();
+        File::options().read(true).write(true).open(&path).context(|| format!("open {}", path.display()))
+    }
+
+    /// The address of the instruction that makes system calls.
+    fn instruction(&self) -> Result<u64> {
+        let maps = fd::read_file(Path::new(&format!("/proc/{}/maps", self.id)))?;
+        let maps = String::from_utf8_lossy(&maps);
+        let Some(line) = maps.lines().find(|line| line.ends_with("[vdso]")) else { bail!("it has no vdso") };
+        let address = |text: &str| u64::from_str_radix(text, 16).map_err(|_| err!("maps has another form"));
+        let (start, end) = line.split(' ').next().and_then(|range| range.split_once('-')).unwrap_or_default();
+        let (start, end) = (address(start)?, address(end)?);
+        let length = usize::try_from(end.saturating_sub(start)).unwrap_or_default();
+        let mut code = vec![0; length];
+        self.memory()?
+            .read_exact_at(&mut code, start)
+            .context(|| self.memory_path().display().to_string())?;
+        let found = code.windows(machine::SYSCALL.len()).position(|part| part == machine::SYSCALL);
+        found.map(|at| start + at as u64).ok_or_else(|| err!("its vdso makes no system call"))
+    }
+
+    fn registers(&self) -> Result<Registers> {
+        // SAFETY: all zeros are registers.
+        let mut registers: Registers = unsafe { std::mem::zeroed() };
+        let mut part = libc::iovec { iov_base: (&raw mut registers).cast(), iov_len: size_of::<Registers>() };
+        request(libc::PTRACE_GETREGSET as _, self.id, GENERAL, (&raw mut part) as u64)?;
+        Ok(registers)
+    }
+
+    fn set_registers(&self, registers: &Registers) -> Result<()> {
+        let base = (registers as *const Registers).cast_mut().cast();
+        let mut part = libc::iovec { iov_base: base, iov_len: size_of::<Registers>() };
+        request(libc::PTRACE_SETREGSET as _, self.id, GENERAL, (&raw mut part) as u64)
+    }
+
+    fn blocked(&self) -> Result<u64> {
+        let mut signals = 0u64;
+        request(libc::PTRACE_GETSIGMASK as _, self.id, size_of::<u64>(), (&raw mut signals) as u64)?;
+        Ok(signals)
+    }
+
+    fn block(&self, signals: u64) -> Result<()> {
+        request(libc::PTRACE_SETSIGMASK as _, self.id, size_of::<u64>(), (&raw const signals) as u64)
+    }
+
+    /// Has it execute one instruction.
+    fn step(&self) -> Result<()> {
+        request(libc::PTRACE_SINGLESTEP as _, self.id, 0, 0)?;
+        match wait(self.id)? {
+            status if libc::WSTOPSIG(status) == libc::SIGTRAP => Ok(()),
+            status => bail!("it has stopped by signal {}", libc::WSTOPSIG(status)),
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // It has ended where that fails.
+        let _ = request(libc::PTRACE_DETACH as _, self.id, 0, 0);
+    }
+}
+
+/// Waits until thread `id` has stopped, and returns how.
+fn wait(id: i32) -> Result<i32> {
+    let mut status = 0;
+    loop {
+        // SAFETY: waitpid writes a number, which lives over the call.
+        match check(unsafe { libc::waitpid(id, &raw mut status, libc::__WALL) }.into()) {
+            Err(e) if e.is(libc::EINTR) => {}
+            Err(e) => return Err(e.context(format!("wait for thread {id}"))),
+            Ok(_) if libc::WIFSTOPPED(status) => return Ok(status),
+            Ok(_) => bail!("thread {id} has ended"),
+        }
+    }
+}
+
+fn request(what: libc::c_long, id: i32, address: usize, data: u64) -> Result<()> {
+    // SAFETY: what the kernel reads or writes at `data` the callers keep over the call.
+    check(unsafe { libc::syscall(libc::SYS_ptrace, what, id, address, data) }).map(|_| ()).map_err(Into::into)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_held_process_makes_calls_and_goes_on() {
+        // It waits in read(2), which begins anew.
+        let mut child = Command::new("sh")
+            .args(["-c", "read -r line; echo \"$line\"; sleep 0.2; exec /bin/pwd -P"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let id = child.id() as i32;
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        let held = Held::begin(id).unwrap();
+        assert_eq!(held.call(libc::SYS_getpid, [0; 6]).unwrap(), id as u64);
+        let moved = held.call_with(libc::SYS_chdir, b"/proc\0", |at| [at, 0, 0, 0, 0, 0]);
+        assert_eq!(moved.unwrap(), 0);
+        assert!(held.call(libc::SYS_close, [1000, 0, 0, 0, 0, 0]).unwrap_err().is(libc::EBADF));
+        drop(held);
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"line\n").unwrap();
+        let mut said = String::new();
+        child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+        assert!(child.wait().unwrap().success());
+        assert_eq!(said, "line\n/proc\n");
+    }
+}
