@@ -245,7 +245,8 @@ check limits/memory 1 "restore /tmp: the config mounts no file system in memory 
 
 for shape in init hpc first; do
 	check "$shape/filter" 1 "^rt: process [0-9]* .cases. has a seccomp filter" refused $shape filter
-	check "$shape/memfd" 1 "descriptor 3 is /memfd:twice .*mapped too.*close it" refused $shape memfd-twice
+	check "$shape/memfd" 1 "descriptor 3 is /memfd:parts .*a part is mapped.*close it" refused $shape memfd-in-parts
+	check "$shape/shared-rest" 1 "^rt: process [0-9]* .cases. has a part of some shared memory" refused $shape shared-rest
 	check "$shape/timer" 1 "descriptor 3 is a periodic timer" refused $shape unread-tick
 	check "$shape/removed-mapping" 1 "has /dev/shm/removed .deleted. in its memory" refused $shape removed-mapping
 	check "$shape/system-v" 1 "System V shared memory" refused $shape system-v

@@ -394,15 +394,56 @@ static void filter(void)
 	stay();
 }
 
+// A file in memory that is open and mapped, by two processes.
 static void memfd_twice(void)
 {
-	int fd = memfd_create("twice", 0);
-	MUST(ftruncate(fd, 4096) == 0);
+	int fd = memfd_create("twice", 0), read_only, status;
+	char path[32], byte;
+	MUST(ftruncate(fd, 5000) == 0 && snprintf(path, sizeof path, "/proc/self/fd/%d", fd) > 0);
+	char *map = mmap(NULL, 5000, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	MUST((read_only = open(path, O_RDONLY)) >= 0 && map != MAP_FAILED);
+	strcpy(map + 4096, "kept");
+	pid_t child = fork();
+	if (child == 0) {
+		MUST(close(fd) == 0 && close(read_only) == 0);
+		while (map[0] != 'x')
+			nap();
+		map[1] = 'y';
+		_exit(map[4096] == 'k' ? 0 : 1);
+	}
+	stay();
+	MUST(strcmp(map + 4096, "kept") == 0);
+	map[0] = 'x';
+	MUST(waitpid(child, &status, 0) == child && status == 0);
+	MUST(pread(fd, &byte, 1, 1) == 1 && byte == 'y' && pread(read_only, &byte, 1, 0) == 1 && byte == 'x');
+	MUST(lseek(fd, 0, SEEK_END) == 5000);
+}
+
+// The same, of which one page alone is mapped.
+static void memfd_in_parts(void)
+{
+	int fd = memfd_create("parts", 0);
+	MUST(ftruncate(fd, 8192) == 0);
 	char *map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), byte;
 	MUST(map != MAP_FAILED);
 	stay();
 	map[0] = 'x';
 	MUST(pread(fd, &byte, 1, 0) == 1 && byte == 'x');
+}
+
+// Shared memory, the first part of which is not mapped any more. Something else is behind it.
+static void shared_rest(void)
+{
+	char *map = mmap(NULL, 12 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	MUST(map != MAP_FAILED);
+	memset(map, '-', 12 * 4096);
+	MUST(mmap(map, 8 * 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == map);
+	for (int page = 0; page < 8; page++)
+		map[page * 4096] = 'a' + page;
+	MUST(munmap(map, 4 * 4096) == 0);
+	stay();
+	for (int page = 4; page < 8; page++)
+		MUST(map[page * 4096] == 'a' + page);
 }
 
 static void unread_tick(void)
@@ -976,7 +1017,7 @@ static const struct {
 } all[] = {
 	{ "tree", tree }, { "busy", busy }, { "ended", ended }, { "threads", threads }, { "files", files }, { "removed", removed }, { "events", events },
 	{ "timers", timers }, { "memory-files", memory_files }, { "locks", locks }, { "watch", watch }, { "watch-tree", watch_tree }, { "sockets", sockets }, { "named-socket", named_socket },
-	{ "connection", connection }, { "count", count }, { "answers", answers }, { "filter", filter }, { "memfd-twice", memfd_twice }, { "unread-tick", unread_tick },
+	{ "connection", connection }, { "count", count }, { "answers", answers }, { "filter", filter }, { "memfd-twice", memfd_twice }, { "memfd-in-parts", memfd_in_parts }, { "shared-rest", shared_rest }, { "unread-tick", unread_tick },
 	{ "removed-mapping", removed_mapping }, { "system-v", system_v }, { "semaphore", semaphore }, { "queue", queue }, { "uring", uring },
 	{ "outside", outside }, { "other", stay }, { "stopped", stopped }, { "large", large }, { "proc-cwd", proc_cwd }, { "proc-file", proc_file },
 	{ "proc-passed", proc_passed }, { "directory", directory }, { "directory-watched", directory_watched }, { "replaced", replaced },

@@ -13,7 +13,7 @@ use super::manifest::Manifest;
 use super::places::{self, Places};
 use super::preflight::{self, Found, Network};
 use super::processes::{self, Tree};
-use super::{contents, criu_log, filters, groups, memory_fs, numbers, reach, restore};
+use super::{contents, criu_log, filters, groups, memory_files, memory_fs, numbers, reach, restore};
 use crate::container;
 use crate::store::{Record, Store};
 use rt_spec::state::Status;
@@ -328,6 +328,7 @@ fn seal(
     numbers::forget_death_signal(&draft.image, manifest.program)?;
     numbers::forget_modes(&draft.image)?;
     numbers::poll_anew(&draft.image)?;
+    memory_files::join(&draft.image)?;
     groups::give(&draft.image, &manifest.ids[1])?;
     if options.for_clones {
         numbers::append_to_others(&draft.image, &manifest.outputs())?;

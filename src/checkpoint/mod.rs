@@ -21,6 +21,7 @@ mod inside;
 mod left;
 mod links;
 mod manifest;
+mod memory_files;
 mod memory_fs;
 mod numbers;
 mod places;

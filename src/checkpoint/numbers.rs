@@ -15,7 +15,7 @@ const MOST: usize = 1 << 20;
 /// The magic numbers.
 pub(super) const MAGIC: usize = 8;
 /// What stands before the first message.
-const HEAD: usize = MAGIC + LENGTH;
+pub(super) const HEAD: usize = MAGIC + LENGTH;
 /// The length of a message.
 const LENGTH: usize = 4;
 
@@ -64,13 +64,13 @@ pub(super) fn append_to_others(image: &Image, names: &[&str]) -> Result<()> {
     if names.is_empty() {
         return Ok(());
     }
-    change(image, FILES, usize::MAX, |text| append(text, names))
+    change(image, FILES, usize::MAX, |text| append_all(text, names))
 }
 
 /// Has criu open files whatever mode they have: it refuses a directory that has got the sticky bit or the set-group-ID bit since. `rt`
 /// itself compares what counts.
 pub(super) fn forget_modes(image: &Image) -> Result<()> {
-    match change(image, FILES, usize::MAX, without_modes) {
+    match change(image, FILES, usize::MAX, |text| without_modes(text)) {
         // Nothing is open.
         Err(e) if e.is(libc::ENOENT) => Ok(()),
         changed => changed,
@@ -83,18 +83,22 @@ pub(super) fn poll_anew(image: &Image) -> Result<()> {
     for name in look::names(&image.dir).context(|| format!("list {}", image.path.display()))? {
         let name = String::from_utf8(name).unwrap_or_default();
         if name.starts_with("core-") && name.ends_with(".img") {
-            change(image, &name, MOST, polls_anew)?;
+            change(image, &name, MOST, |text| polls_anew(text))?;
         }
     }
     Ok(())
 }
 
-/// Has `edit` change the text of a file of `image`, which has `most` bytes at the most, and writes the parts that it returns.
-fn change(
+/// Which parts of a file's text have been changed.
+pub(super) type Change = Vec<Range<usize>>;
+
+/// Has `edit` change the text of a file of `image`, which has `most` bytes at the most, and writes the parts that it returns. The text
+/// gets no shorter.
+pub(super) fn change(
     image: &Image,
     name: &str,
     most: usize,
-    edit: impl FnOnce(&mut [u8]) -> Option<Vec<Range<usize>>>,
+    edit: impl FnOnce(&mut Vec<u8>) -> Option<Change>,
 ) -> Result<()> {
     let shown = || format!("change {}/{name}", image.path.display());
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -121,7 +125,7 @@ pub(super) fn write_at(file: &OwnedFd, text: &[u8], part: &Range<usize>) -> Resu
 }
 
 /// Changes the entries of the files that are called `names`, and returns where; `None` where `text` has another form.
-fn append(text: &mut [u8], names: &[&str]) -> Option<Vec<Range<usize>>> {
+fn append_all(text: &mut [u8], names: &[&str]) -> Option<Vec<Range<usize>>> {
     let mut changed = Vec::new();
     for entry in messages(text)? {
         for file in fields(text, entry, FILE)? {
@@ -286,6 +290,19 @@ pub(super) fn last(text: &[u8], part: Range<usize>, wanted: u64) -> Option<Optio
     }
 }
 
+/// Appends a field with `number` to a message.
+pub(super) fn append(message: &mut Vec<u8>, field: u64, number: u64) {
+    message.extend(varint_of(field << 3));
+    message.extend(varint_of(number));
+}
+
+/// `number` in as many bytes as it needs.
+pub(super) fn varint_of(number: u64) -> Vec<u8> {
+    let mut bytes = vec![0; (64 - (number | 1).leading_zeros()).div_ceil(7) as usize];
+    let _ = replace(&mut bytes, number);
+    bytes
+}
+
 /// The number that begins at `at`, and where the next byte is.
 fn varint(text: &[u8], at: usize) -> Option<(u64, usize)> {
     let mut number = 0;
@@ -321,14 +338,14 @@ mod tests {
         let pipe = [0x08, 2, 0x10, 3, 0x2a, 2, 0x08, 3];
         let whole = file_of(&[&without, &pipe, &named]);
         let mut text = whole.clone();
-        assert_eq!(append(&mut text, &["aa"]), Some(Vec::new()));
+        assert_eq!(append_all(&mut text, &["aa"]), Some(Vec::new()));
         assert_eq!(text, whole);
         let end = text.len();
-        assert_eq!(append(&mut text, &["a"]), Some(vec![end - 9..end - 6, end - 3..end - 2]));
+        assert_eq!(append_all(&mut text, &["a"]), Some(vec![end - 9..end - 6, end - 3..end - 2]));
         assert_eq!(text[end - 9..], [0x81, 0x88, 0x02, 0x32, 1, b'a', 0x78, 0xac, 0x02]);
         // Its flags have no byte more.
-        assert_eq!(append(&mut text, &["b"]), None);
-        assert_eq!(append(&mut text[..end - 1], &["a"]), None);
+        assert_eq!(append_all(&mut text, &["b"]), None);
+        assert_eq!(append_all(&mut text[..end - 1], &["a"]), None);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use super::files::Files;
 use super::inside::Inside;
 use super::manifest::Kind;
+use super::memory_files::{Part, Shared};
 use super::places::{self, Places};
 use super::processes::{self, Process, Status, Tree, mapped_in};
 use super::{reach, watches};
@@ -332,11 +333,11 @@ fn read_descriptors(process: &Process) -> Result<Vec<Descriptor<'_>>> {
     Ok(descriptors)
 }
 
-/// Looks at what is mapped. Returns the files in memory (memfd_create(2)) that are, by device and inode as procfs writes them.
-fn check_maps(tree: &Tree, inside: &Inside<'_>, files: &mut Files) -> Result<BTreeSet<String>> {
-    let (memory, mut memory_files) = (reach::memory_device()?, BTreeSet::new());
-    let mounts = &inside.mounts;
-    for process in &tree.processes {
+/// Looks at what is mapped. Returns which part is of files in memory (memfd_create(2)), by their inodes as procfs writes them.
+fn check_maps(tree: &Tree, inside: &Inside<'_>, files: &mut Files) -> Result<BTreeMap<String, Part>> {
+    let (memory, mut memory_files) = (reach::memory_device()?, BTreeMap::new());
+    let (mounts, mut shared) = (&inside.mounts, Shared::default());
+    for (number, process) in tree.processes.iter().enumerate() {
         let shown = || format!("look at the memory of {}", process.shown());
         let text = match fd::read_file(&process.dir().join("maps")) {
             Err(e) if may_have_ended(&e) && has_ended(process)? => continue,
@@ -349,8 +350,13 @@ fn check_maps(tree: &Tree, inside: &Inside<'_>, files: &mut Files) -> Result<BTr
         let mut devices = BTreeMap::new();
         for mapped in mapped_in(&text) {
             let is_memory = reach::is_memory(&mapped, &memory, mounts);
+            if is_memory && mapped.is_shared {
+                shared.note(number, &mapped);
+            }
             if is_memory && mapped.path.starts_with("/memfd:") {
-                memory_files.insert(mapped.inode.to_owned());
+                let part = Part::of(&mapped);
+                let all = memory_files.entry(mapped.inode.to_owned()).or_insert(part);
+                *all = all.and(part);
                 continue;
             }
             check_map(process, mapped.path, mapped.device, is_memory, &mut devices, mounts)?;
@@ -362,7 +368,11 @@ fn check_maps(tree: &Tree, inside: &Inside<'_>, files: &mut Files) -> Result<BTr
             }
         }
     }
-    Ok(memory_files)
+    match shared.damaged().and_then(|number| tree.processes.get(number)) {
+        Some(process) => Err(err!("{} has a part of some shared memory mapped", process.shown())
+            .hint("criu would keep another part: have it map all of it, or nothing")),
+        None => Ok(memory_files),
+    }
 }
 
 /// Why the file `path` is not found that a process has mapped.
@@ -451,7 +461,7 @@ fn device_of(process: &Process, path: &str) -> Result<Option<String>> {
 struct Kept<'a> {
     program: &'a Process,
     /// What [`check_maps`] returns.
-    memory_files: BTreeSet<String>,
+    memory_files: BTreeMap<String, Part>,
 }
 
 fn check_descriptor(descriptor: &Descriptor<'_>, kept: &Kept<'_>, found: &mut Found) -> Result<()> {
@@ -467,14 +477,15 @@ fn check_descriptor(descriptor: &Descriptor<'_>, kept: &Kept<'_>, found: &mut Fo
     }
     if text.starts_with("/memfd:") {
         let stat = fs::stat(descriptor.path()).context(|| format!("look at {text}"))?;
-        // criu would make two files of it, and say nothing.
-        if kept.memory_files.contains(&stat.st_ino.to_string()) {
-            return Err(descriptor.refused(
-                &format!("{text}, which is mapped too"),
-                "criu would make two of it: close it after the mmap(2), or use a file in /dev/shm",
-            ));
-        }
-        return Ok(());
+        // What is not mapped criu finds in the memory of no process.
+        let part = kept.memory_files.get(&stat.st_ino.to_string());
+        return match part.is_none_or(|part| part.is_all_of(stat.st_size.unsigned_abs())) {
+            true => Ok(()),
+            false => Err(descriptor.refused(
+                &format!("{text}, of which a part is mapped"),
+                "criu would make two of it: map all of it, or close it after the mmap(2)",
+            )),
+        };
     }
     if !descriptor.target.is_absolute() {
         return Ok(());

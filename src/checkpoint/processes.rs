@@ -110,6 +110,10 @@ pub(super) struct Mapped<'a> {
     pub addresses: Range<u64>,
     /// What is written there goes to the file. The process can have it made writable where it is not (mprotect(2)).
     pub is_shared: bool,
+    /// Whether it can be read, written and executed, and whether it is shared.
+    pub permissions: &'a str,
+    /// Where in the file it begins.
+    pub offset: u64,
     /// All of the line that says which file it is, and not where.
     pub file: &'a str,
     /// The device, two numbers in hexadecimal.
@@ -130,10 +134,12 @@ pub(super) fn mapped_in(text: &str) -> impl Iterator<Item = Mapped<'_>> {
         let permissions = place.next()?;
         let is_shared = permissions.ends_with('s');
         let address = |text| u64::from_str_radix(text, 16).ok();
+        let offset = address(place.next()?)?;
         let mut fields = file.splitn(3, ' ');
         let (device, inode) = (fields.next()?, fields.next()?);
         let path = fields.next().unwrap_or_default().trim_start();
-        Some(Mapped { addresses: address(start)?..address(end)?, is_shared, file, device, inode, path })
+        let addresses = address(start)?..address(end)?;
+        Some(Mapped { addresses, is_shared, permissions, offset, file, device, inode, path })
     })
 }
 
