@@ -4,11 +4,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
+#include <linux/futex.h>
 #include <linux/seccomp.h>
 #include <mqueue.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -330,12 +332,20 @@ static int bound(int kind, struct sockaddr_in *address)
 }
 
 // A socket with a name that leads through a link, as /var/run is one.
+static const struct sockaddr_un through_link = { AF_UNIX, "/out/link/socket" };
+
+static int bind_through_link(void)
+{
+	int server = socket(AF_UNIX, SOCK_STREAM, 0);
+	MUST(mkdir("/out/directory", 0755) == 0 && symlink("directory", "/out/link") == 0);
+	MUST(bind(server, (void *)&through_link, sizeof through_link) == 0 && listen(server, 1) == 0);
+	return server;
+}
+
 static void named_socket(void)
 {
-	struct sockaddr_un name = { AF_UNIX, "/out/link/socket" };
-	int server = socket(AF_UNIX, SOCK_STREAM, 0), client = socket(AF_UNIX, SOCK_STREAM, 0);
-	MUST(mkdir("/out/directory", 0755) == 0 && symlink("directory", "/out/link") == 0);
-	MUST(bind(server, (void *)&name, sizeof name) == 0 && listen(server, 1) == 0);
+	struct sockaddr_un name = through_link;
+	int server = bind_through_link(), client = socket(AF_UNIX, SOCK_STREAM, 0);
 	stay();
 	MUST(connect(client, (void *)&name, sizeof name) == 0 && accept(server, NULL, NULL) >= 0);
 	MUST(unlink("/out/link/socket") == 0 && rmdir("/out/directory") == 0 && unlink("/out/link") == 0);
@@ -966,6 +976,100 @@ static void polls(void)
 	MUST(poll(&from, 1, -1) == 1 && from.revents == POLLIN);
 }
 
+// Calls that wait for SECONDS, and that nothing ends before.
+#define SECONDS 5
+
+static double now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec + t.tv_nsec / 1e9;
+}
+
+static void waits_poll(void) { MUST(poll(NULL, 0, SECONDS * 1000) == 0); }
+static void waits_nanosleep(void) { MUST(syscall(SYS_nanosleep, &(struct timespec){ SECONDS, 0 }, NULL) == 0); }
+
+static void waits_sleep(void) // as sleep(3)
+{
+	struct timespec both = { SECONDS, 0 };
+	MUST(clock_nanosleep(CLOCK_REALTIME, 0, &both, &both) == 0);
+}
+
+static void waits_rest(void)
+{
+	struct timespec time = { SECONDS, 0 }, rest = { 1000, 0 };
+	MUST(clock_nanosleep(CLOCK_MONOTONIC, 0, &time, &rest) == 0 && time.tv_sec == SECONDS);
+}
+
+static void waits_semaphore(void)
+{
+	sem_t semaphore;
+	struct timespec until;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += SECONDS;
+	MUST(sem_init(&semaphore, 0, 0) == 0 && sem_timedwait(&semaphore, &until) == -1 && errno == ETIMEDOUT);
+}
+
+static void waits_futex(void)
+{
+	int word = 0;
+	MUST(syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 0, &(struct timespec){ SECONDS, 0 }, NULL, 0) == -1 && errno == ETIMEDOUT);
+}
+
+static void waits_epoll(void)
+{
+	struct epoll_event got;
+	MUST(epoll_wait(epoll_create1(EPOLL_CLOEXEC), &got, 1, SECONDS * 1000) == 0);
+}
+
+static void waits_epoll_masked(void)
+{
+	struct epoll_event got;
+	sigset_t before, during;
+	sigemptyset(&during);
+	sigaddset(&during, SIGUSR1);
+	MUST(epoll_pwait(epoll_create1(EPOLL_CLOEXEC), &got, 1, SECONDS * 1000, &during) == 0);
+	MUST(pthread_sigmask(SIG_BLOCK, NULL, &before) == 0 && sigismember(&before, SIGUSR1) == 0);
+}
+
+static void *waits(void *wait)
+{
+	double begin = now();
+	((void (*)(void))wait)();
+	MUST(now() - begin > SECONDS - 0.1);
+	return NULL;
+}
+
+// Who has no signal handlers expects no EINTR of any of them, in the first thread, in others, and in a child.
+static void calls(void)
+{
+	void (*all[])(void) = { waits_nanosleep, waits_sleep, waits_rest, waits_semaphore, waits_futex, waits_epoll, waits_epoll_masked, waits_poll };
+	enum { MANY = sizeof all / sizeof *all };
+	pthread_t threads[MANY];
+	int status;
+	pid_t child = fork();
+	MUST(child >= 0);
+	if (child == 0) {
+		waits(waits_epoll);
+		_exit(0);
+	}
+	for (size_t n = 0; n < MANY; n++)
+		MUST(pthread_create(&threads[n], NULL, waits, all[n]) == 0);
+	for (int n = 0; n < 30; n++)
+		nap();
+	polls();
+	for (size_t n = 0; n < MANY; n++)
+		MUST(pthread_join(threads[n], NULL) == 0);
+	MUST(waitpid(child, &status, 0) == child && status == 0);
+}
+
+// With a socket by whose name a checkpoint is refused when criu has written everything.
+static void calls_refused(void)
+{
+	bind_through_link();
+	calls();
+}
+
 static void first_thread_ended(void)
 {
 	pthread_t thread;
@@ -1030,7 +1134,7 @@ static const struct {
 	{ "datagrams-renamed", datagrams_renamed }, { "follow", follow }, { "output-twice", output_twice },
 	{ "removed-run", removed_run }, { "removed-both", removed_both }, { "removed-long", removed_long },
 	{ "proc-of-ended", proc_of_ended }, { "newline", newline }, { "pinned-first", pinned_first },
-	{ "linked-memory", linked_memory }, { "polls", polls }, { "ended-last", ended_last }, { "datagrams-below", datagrams_below }, { "own-log", own_log },
+	{ "linked-memory", linked_memory }, { "polls", polls }, { "calls", calls }, { "calls-refused", calls_refused }, { "ended-last", ended_last }, { "datagrams-below", datagrams_below }, { "own-log", own_log },
 };
 
 int main(int count, char **words)

@@ -13,7 +13,7 @@ use super::manifest::Manifest;
 use super::places::{self, Places};
 use super::preflight::{self, Found, Network};
 use super::processes::{self, Tree};
-use super::{contents, criu_log, filters, groups, memory_files, memory_fs, numbers, reach, restore};
+use super::{calls, contents, criu_log, filters, groups, memory_files, memory_fs, numbers, reach, restore};
 use crate::container;
 use crate::store::{Record, Store};
 use rt_spec::state::Status;
@@ -133,11 +133,27 @@ impl Subject {
             return check();
         }
         let said = aside::ask(|| {
-            container::undumpable()?;
-            ns::join(&self.first, Namespace::User).context(|| "join the container's user namespace")?;
+            self.join_user()?;
             serde_json::to_vec(&check()?).map_err(|e| err!("{e}"))
         })?;
         serde_json::from_slice(&said).map_err(|e| err!("what is known of the processes: {e}"))
+    }
+
+    fn join_user(&self) -> Result<()> {
+        container::undumpable()?;
+        ns::join(&self.first, Namespace::User).context(|| "join the container's user namespace")
+    }
+
+    /// Makes the calls anew in which criu has stopped the program.
+    fn make_calls_anew(&self, store: &Store) -> Result<()> {
+        if !store.load(&self.record.id)?.paused {
+            return Ok(());
+        }
+        let tree = self.tree_now(store)?;
+        match self.namespaces.contains(Namespace::User) {
+            false => calls::make_anew(&tree),
+            true => aside::run(|| self.join_user().and_then(|()| calls::make_anew(&tree))),
+        }
     }
 
     fn network(&self) -> Network {
@@ -236,6 +252,8 @@ pub(crate) fn dump(
         .part(store, id, cuda)
         .and_then(|()| write(store, &programs.criu, &subject, &tree, &parted, options));
     if written.is_err() || options.leave_running {
+        // The program goes on all the same.
+        subject.make_calls_anew(store).unwrap_or_else(|e| log::debug!("make calls of {id} anew: {e}"));
         let resumed = if is_paused { Ok(()) } else { go_on(store, id, cuda) };
         return match (written, resumed) {
             (Err(e), Err(resumed)) => Err(e.hint(resumed)),
@@ -327,7 +345,7 @@ fn seal(
     }
     numbers::forget_death_signal(&draft.image, manifest.program)?;
     numbers::forget_modes(&draft.image)?;
-    numbers::poll_anew(&draft.image)?;
+    calls::make_anew_in(&draft.image)?;
     memory_files::join(&draft.image)?;
     groups::give(&draft.image, &manifest.ids[1])?;
     if options.for_clones {

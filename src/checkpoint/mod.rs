@@ -6,6 +6,7 @@
 
 mod affinity;
 mod aside;
+mod calls;
 mod contents;
 mod criu;
 mod criu_log;

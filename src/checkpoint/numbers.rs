@@ -5,7 +5,7 @@
 
 use super::image::Image;
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, fd, look};
+use rt_sys::{bail, fd};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, Mode, OFlags};
 use std::ops::Range;
@@ -33,14 +33,6 @@ const FILE_SIZE: u64 = 8;
 const FILE_MODE: u64 = 10;
 /// A field that such an entry does not have, and that criu skips. Its key is one byte long, as those of the size and the mode.
 const NO_FIELD: u8 = 15;
-/// CoreEntry.thread_info.gpregs (core.proto), a thread's registers on x86-64, and of those (core-x86.proto) what a system call returns,
-/// its number, where the next instruction is, and whether they are of 32 bits.
-const REGISTERS: [u64; 2] = [2, 2];
-const AX: u64 = 11;
-const ORIG_AX: u64 = 16;
-const IP: u64 = 17;
-const MODE: u64 = 28;
-const COMPAT: u64 = 2;
 /// A number that criu gives to no namespace: it counts from 1, and there are ten kinds of them.
 const OTHER: u8 = 127;
 
@@ -75,18 +67,6 @@ pub(super) fn forget_modes(image: &Image) -> Result<()> {
         Err(e) if e.is(libc::ENOENT) => Ok(()),
         changed => changed,
     }
-}
-
-/// Has each thread that waits in poll(2) begin to wait anew, with the whole time. criu has such a call fail with EINTR, which programs
-/// without signals do not expect, as `tail -f`.
-pub(super) fn poll_anew(image: &Image) -> Result<()> {
-    for name in look::names(&image.dir).context(|| format!("list {}", image.path.display()))? {
-        let name = String::from_utf8(name).unwrap_or_default();
-        if name.starts_with("core-") && name.ends_with(".img") {
-            change(image, &name, MOST, |text| polls_anew(text))?;
-        }
-    }
-    Ok(())
 }
 
 /// Which parts of a file's text have been changed.
@@ -159,26 +139,6 @@ fn without_modes(text: &mut [u8]) -> Option<Vec<Range<usize>>> {
         modes.extend(nested(text, entry, &[FILE, FILE_MODE])?);
     }
     Some(modes.iter().map(|mode| skip(text, mode)).collect())
-}
-
-/// Changes the registers of a thread that criu has stopped in poll(2), and returns where; `None` where `text` has another form.
-fn polls_anew(text: &mut [u8]) -> Option<Vec<Range<usize>>> {
-    const INTERRUPTED: u64 = -libc::EINTR as u64;
-    /// poll(2) on x86-64. The C library of other machines calls ppoll(2), with which the kernel goes on by itself.
-    const POLL: u64 = 7;
-    /// Of the instruction that makes the call, in bytes.
-    const LENGTH: u64 = 2;
-    let Some(registers) = nested(text, message(text)?, &REGISTERS)?.pop() else { return Some(Vec::new()) };
-    let of = |field| fields(text, registers.clone(), field).map(|mut values| values.pop());
-    let (Some(ax), Some(call), Some(ip)) = (of(AX)?, of(ORIG_AX)?, of(IP)?) else { return None };
-    let is_compat = of(MODE)?.is_some_and(|mode| number(text, mode) == Some(COMPAT));
-    if is_compat || (number(text, call)?, number(text, ax.clone())?) != (POLL, INTERRUPTED) {
-        return Some(Vec::new());
-    }
-    let before = number(text, ip.clone())?.checked_sub(LENGTH)?;
-    replace(&mut text[ax.clone()], POLL)?;
-    replace(&mut text[ip.clone()], before)?;
-    Some(vec![ax, ip])
 }
 
 /// Writes `number` in as many bytes as `place` has; `None` where it is longer.
@@ -358,30 +318,6 @@ mod tests {
         assert_eq!(without_modes(&mut text), Some(vec![first..first + 1, end - 4..end - 3]));
         assert_eq!(text[end - 4..], [0x78, 0xed, 0x8b, 0x01]);
         assert_eq!(without_modes(&mut text[..end - 1]), None);
-    }
-
-    #[test]
-    fn calls_of_poll_are_made_anew() {
-        let core = |ax: &[u8], call: u8, mode: &[u8]| {
-            let registers = [&[0x58], ax, &[0x80, 1, call, 0x88, 1, 0x81, 0x80, 0x02], mode].concat();
-            let info = [&[0x12, registers.len() as u8][..], &registers].concat();
-            file_of(&[&[&[0x08, 1, 0x12, info.len() as u8][..], &info].concat()])
-        };
-        let interrupted = [0xfc, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
-        let mut text = core(&interrupted, 7, &[]);
-        let end = text.len();
-        assert_eq!(polls_anew(&mut text), Some(vec![end - 18..end - 8, end - 3..end]));
-        let again = [0x87, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0];
-        assert_eq!((&text[end - 18..end - 8], &text[end - 3..]), (&again[..], &[0xff, 0xff, 0x01][..]));
-        // Another call, one that has come to its end, one of 32 bits, and a thread of another machine.
-        let no_signal = [0xfb, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
-        let other_machine = file_of(&[&[0x08, 1, 0x42, 0]]);
-        let others =
-            [core(&interrupted, 35, &[]), core(&no_signal, 7, &[]), core(&interrupted, 7, &[0xe0, 1, 2])];
-        for mut text in others.into_iter().chain([other_machine]) {
-            assert_eq!(polls_anew(&mut text), Some(Vec::new()));
-        }
-        assert_eq!(polls_anew(&mut text[..end - 1]), None);
     }
 
     #[test]

@@ -36,6 +36,26 @@ mod machine {
     pub(super) fn free_stack(registers: &Registers) -> u64 {
         registers.rsp - 128
     }
+
+    /// What the kernel has a call return that begins anew, unless a handler runs before (include/linux/errno.h).
+    const ERESTARTNOHAND: i64 = 514;
+    /// The same with a call that goes on by a note of the kernel's (restart_syscall(2)), which the calls of a tracer remove.
+    const ERESTART_RESTARTBLOCK: i64 = 516;
+    /// The code segment of programs of 64 bits.
+    const CODE: u64 = 0x33;
+
+    pub(super) fn interrupted(registers: &Registers) -> Option<(u64, [u64; 4])> {
+        let is_interrupted = registers.cs == CODE
+            && [i64::from(libc::EINTR), ERESTART_RESTARTBLOCK]
+                .contains(&(registers.rax as i64).wrapping_neg());
+        let args = [registers.rdi, registers.rsi, registers.rdx, registers.r10];
+        is_interrupted.then_some((registers.orig_rax, args))
+    }
+
+    pub(super) fn make_again(registers: &mut Registers, args: [u64; 4]) {
+        [registers.rdi, registers.rsi, registers.rdx, registers.r10] = args;
+        registers.rax = -ERESTARTNOHAND as u64;
+    }
 }
 
 #[cfg(target_arch = "aarch64")]
@@ -57,6 +77,13 @@ mod machine {
     pub(super) fn free_stack(registers: &Registers) -> u64 {
         registers.sp - 128
     }
+
+    /// The first argument is lost. Few calls return so: the kernel makes the others anew by itself.
+    pub(super) fn interrupted(_: &Registers) -> Option<(u64, [u64; 4])> {
+        None
+    }
+
+    pub(super) fn make_again(_: &mut Registers, _: [u64; 4]) {}
 }
 
 use machine::Registers;
@@ -133,6 +160,26 @@ impl Held {
         let made = self.call(number, args(at));
         memory.write_all_at(&before, at).context(shown)?;
         made
+    }
+
+    /// The system call that returns EINTR when the thread goes on, or may do so, and the first of its arguments.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn interrupted(&self) -> Result<Option<(u64, [u64; 4])>> {
+        let shown = || format!("look at the registers of thread {}", self.id);
+        self.registers().map(|registers| machine::interrupted(&registers)).context(shown)
+    }
+
+    /// Has the kernel make that call once more, with `args`. A handler of a signal that runs before ends it, as ever.
+    ///
+    /// # Errors
+    /// The thread has ended.
+    pub fn make_again(&self, args: [u64; 4]) -> Result<()> {
+        let shown = || format!("set the registers of thread {}", self.id);
+        let mut registers = self.registers().context(shown)?;
+        machine::make_again(&mut registers, args);
+        self.set_registers(&registers).context(shown)
     }
 
     fn memory_path(&self) -> PathBuf {
@@ -249,5 +296,52 @@ mod tests {
         child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
         assert!(child.wait().unwrap().success());
         assert_eq!(said, "line\n/proc\n");
+    }
+
+    /// The word behind the first `words` of a file of process `id`.
+    fn word(id: i32, file: &str, words: usize) -> String {
+        let text = std::fs::read_to_string(format!("/proc/{id}/{file}")).unwrap();
+        text.split(' ').nth(words).unwrap_or_default().to_owned()
+    }
+
+    fn wait_until(what: impl Fn() -> bool) {
+        while !what() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn a_stopped_process_stays_stopped_and_waits_anew() {
+        let begin = std::time::Instant::now();
+        let mut child = Command::new("sleep").arg("0.6").spawn().unwrap();
+        let id = child.id() as i32;
+        let sleeps = [libc::SYS_nanosleep, libc::SYS_clock_nanosleep].map(|number| number.to_string());
+        wait_until(|| sleeps.contains(&word(id, "syscall", 0)));
+        // SAFETY: kill takes numbers.
+        unsafe { libc::kill(id, libc::SIGSTOP) };
+        let is_stopped = || word(id, "stat", 2) == "T";
+        wait_until(is_stopped);
+        drop(Held::begin(id).unwrap());
+        wait_until(is_stopped);
+        let held = Held::begin(id).unwrap();
+        let interrupted = held.interrupted().unwrap();
+        if let Some((number, args)) = interrupted {
+            assert!(sleeps.contains(&number.to_string()));
+            held.make_again(args).unwrap();
+        }
+        drop(held);
+        wait_until(is_stopped);
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        assert!(is_stopped());
+        // SAFETY: kill takes numbers.
+        unsafe { libc::kill(id, libc::SIGCONT) };
+        if cfg!(target_arch = "x86_64") {
+            // Not restart_syscall(2).
+            wait_until(|| word(id, "stat", 2) == "S");
+            assert!(sleeps.contains(&word(id, "syscall", 0)));
+            assert!(interrupted.is_some());
+        }
+        assert!(child.wait().unwrap().success());
+        assert!(begin.elapsed() >= std::time::Duration::from_millis(600));
     }
 }
