@@ -1,16 +1,17 @@
 //! System calls that wait, and that a checkpoint has fail with EINTR, which programs without signal handlers do not expect.
 //!
 //! criu writes that failure into the image and into the program where the kernel would have gone on by a note of its own
-//! (restart_syscall(2)); some calls the kernel itself ends so. They are made anew, in the image and in a program that goes on: what
-//! waits until a time does so until then, what waits for a time does so for what is left of it where the kernel has told the program, else for all
-//! of it. This is for x86-64. On aarch64 the kernel has the registers made for the call once more before a tracer sees them.
+//! (restart_syscall(2)); some calls the kernel itself ends so. They are made anew, in the image and in a program that goes on: what waits
+//! until a time does so until then, and what waits for a time for what is left of it where the kernel has told the program, else for
+//! all of it. This is for x86-64. On aarch64 the kernel has the registers made for the call once more before a tracer sees them.
 
 use super::image::Image;
 use super::numbers::{self, Change};
-use super::processes::{self, Status, Tree};
+use super::processes::{self, Process, Status, Tree};
+use crate::store::open_pidfd;
 use rt_sys::error::{Context, Result};
 use rt_sys::inject::Held;
-use rt_sys::look;
+use rt_sys::{look, signal};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -38,7 +39,8 @@ const EPOLL_WAIT: u64 = 232;
 const EPOLL_PWAIT: u64 = 281;
 const EPOLL_PWAIT2: u64 = 441;
 
-/// How long a tree may take to stop.
+/// How long a tree may take to be stopped, and how long once all of it has the signal.
+const ALL_STOP_WITHIN: Duration = Duration::from_secs(5);
 const STOPS_WITHIN: Duration = Duration::from_millis(200);
 
 /// An argument that another one takes the place of.
@@ -101,6 +103,30 @@ fn change(text: &mut [u8]) -> Option<Change> {
     Some(changed)
 }
 
+/// Stops the tree that `look` finds: parents first, as one may wait in vfork(2) for a child that still has to run. A criu that fails
+/// continues what it has found running, before anybody could make calls anew.
+///
+/// # Errors
+/// It could not be looked at or signalled. Some of it may be stopped.
+pub(super) fn stop(look: impl Fn() -> Result<Tree>) -> Result<()> {
+    let end = Instant::now() + ALL_STOP_WITHIN;
+    loop {
+        let mut running = look()?.processes;
+        running.retain(|process| !process.ends && process.state != 'T');
+        if running.is_empty() || Instant::now() > end {
+            return Ok(());
+        }
+        for process in running {
+            let Some(pidfd) = open_pidfd(process.pid)? else { continue };
+            if Process::read(process.pid)?.is_some_and(|now| now.inside == process.inside && now.state != 'T')
+            {
+                signal::send_pidfd(pidfd, libc::SIGSTOP).context(|| format!("stop {}", process.shown()))?;
+                stops_before(process.pid, process.pid, end)?;
+            }
+        }
+    }
+}
+
 /// Makes them anew in the threads of a tree, as far as they are stopped.
 ///
 /// # Errors
@@ -138,7 +164,7 @@ fn stops_before(pid: i32, thread: i32, end: Instant) -> Result<bool> {
             Some('T') => return Ok(true),
             Some('Z' | 'X') => return Ok(false),
             _ if Instant::now() > end => return Ok(false),
-            _ => std::thread::sleep(Duration::from_millis(5)),
+            _ => std::thread::sleep(Duration::from_micros(500)),
         }
     }
 }

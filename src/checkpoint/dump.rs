@@ -150,9 +150,14 @@ impl Subject {
             return Ok(());
         }
         let tree = self.tree_now(store)?;
+        self.run_for_user(|| calls::make_anew(&tree))
+    }
+
+    /// Does `work`, which signals or traces the program, where this process may do that.
+    fn run_for_user(&self, work: impl FnOnce() -> Result<()>) -> Result<()> {
         match self.namespaces.contains(Namespace::User) {
-            false => calls::make_anew(&tree),
-            true => aside::run(|| self.join_user().and_then(|()| calls::make_anew(&tree))),
+            false => work(),
+            true => aside::run(|| self.join_user().and_then(|()| work())),
         }
     }
 
@@ -308,6 +313,8 @@ fn write(
     let memory = memory_fs::find(memory, &tree.program().dir(), &mount::table()?)?;
     // Whoever ends this process while the tree is stopped leaves a container that `rt resume` continues.
     container::note_stopped(store, &subject.record.id)?;
+    let stopped = subject.run_for_user(|| calls::stop(|| subject.tree_now(store)));
+    stopped.unwrap_or_else(|e| log::debug!("stop {}: {e}", subject.record.id));
     run_criu(criu, subject, tree, &found, &memory, &draft.image, options)?;
     seal(store, subject, memory, parted, draft, options)
 }
