@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -467,10 +468,73 @@ static void unread_tick(void)
 	MUST(read(timer, &count, 8) == 8 && read(timer, &count, 8) == 8);
 }
 
-static void removed_mapping(void)
+// Memory of a removed file that two processes share, as Python's semaphores are. One of them waits for the other.
+static void *removed_memory(size_t size, int *fd)
 {
-	int fd = file_with("/dev/shm/removed", 0);
-	MUST(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) != MAP_FAILED && unlink("/dev/shm/removed") == 0);
+	MUST((*fd = shm_open("/removed", O_RDWR | O_CREAT | O_EXCL, 0600)) >= 0);
+	MUST(lseek(*fd, size - 1, SEEK_SET) >= 0 && write(*fd, "", 1) == 1);
+	void *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+	MUST(map != MAP_FAILED && shm_unlink("/removed") == 0);
+	return map;
+}
+
+static void removed_shared(bool is_open)
+{
+	int fd, status;
+	struct {
+		sem_t begin, end;
+		char text[200000];
+	} *map = removed_memory(sizeof *map, &fd);
+	MUST(sem_init(&map->begin, 1, 0) == 0 && sem_init(&map->end, 1, 0) == 0);
+	strcpy(map->text + 150000, "kept");
+	int again = dup(fd);
+	MUST(lseek(fd, 7, SEEK_SET) == 7);
+	if (!is_open)
+		MUST(close(fd) == 0 && close(again) == 0);
+	pid_t child = fork();
+	if (child == 0) {
+		MUST(sem_wait(&map->begin) == 0);
+		strcpy(map->text, "child");
+		MUST(!is_open || lseek(fd, 9, SEEK_SET) == 9);
+		MUST(sem_post(&map->end) == 0);
+		_exit(strcmp(map->text + 150000, "kept") == 0 ? 0 : 1);
+	}
+	stay();
+	MUST(strcmp(map->text + 150000, "kept") == 0);
+	MUST(sem_post(&map->begin) == 0 && sem_wait(&map->end) == 0 && strcmp(map->text, "child") == 0);
+	MUST(waitpid(child, &status, 0) == child && status == 0);
+	if (is_open) {
+		struct stat stat;
+		char text[6];
+		MUST(fstat(fd, &stat) == 0 && stat.st_size == sizeof *map && (stat.st_mode & 07777) == 0600 && stat.st_nlink == 0);
+		MUST(pread(fd, text, 6, map->text - (char *)map) == 6 && strcmp(text, "child") == 0);
+		// Where Yama lets no process have descriptors of another one, each has a position of its own.
+		char yama = '0';
+		int scope = open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY);
+		MUST(scope < 0 || read(scope, &yama, 1) == 1);
+		MUST(lseek(again, 0, SEEK_CUR) == (yama == '0' ? 9 : 7));
+		MUST(lseek(fd, 7, SEEK_SET) == 7 && lseek(again, 0, SEEK_CUR) == 7);
+		MUST(fcntl(fd, F_GETFD) == FD_CLOEXEC && fcntl(again, F_GETFD) == 0);
+	}
+}
+
+static void removed_mapping(void) { removed_shared(false); }
+static void removed_open(void) { removed_shared(true); }
+
+// What cannot be kept of it: a part, and what a process outside has, too.
+static void removed_outside(void)
+{
+	int fd = open("/dev/shm/outside", O_RDWR);
+	MUST(fd >= 0 && mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) != MAP_FAILED && unlink("/dev/shm/outside") == 0);
+	MUST(close(fd) == 0);
+	stay();
+}
+
+static void removed_part(void)
+{
+	int fd;
+	char *map = removed_memory(8192, &fd);
+	MUST(munmap(map, 4096) == 0);
 	stay();
 }
 
@@ -976,6 +1040,16 @@ static void polls(void)
 	MUST(poll(&from, 1, -1) == 1 && from.revents == POLLIN);
 }
 
+// A call that a signal ends which waits for the program when it is stopped.
+static void poll_signalled(void)
+{
+	struct sigaction action = { .sa_handler = tick };
+	MUST(sigaction(SIGUSR2, &action, NULL) == 0);
+	printf("ready\n");
+	fflush(stdout);
+	MUST(poll(NULL, 0, 15000) == -1 && errno == EINTR && ticks == 1);
+}
+
 // Calls that wait for SECONDS, and that nothing ends before.
 #define SECONDS 5
 
@@ -1122,7 +1196,7 @@ static const struct {
 	{ "tree", tree }, { "busy", busy }, { "ended", ended }, { "threads", threads }, { "files", files }, { "removed", removed }, { "events", events },
 	{ "timers", timers }, { "memory-files", memory_files }, { "locks", locks }, { "watch", watch }, { "watch-tree", watch_tree }, { "sockets", sockets }, { "named-socket", named_socket },
 	{ "connection", connection }, { "count", count }, { "answers", answers }, { "filter", filter }, { "memfd-twice", memfd_twice }, { "memfd-in-parts", memfd_in_parts }, { "shared-rest", shared_rest }, { "unread-tick", unread_tick },
-	{ "removed-mapping", removed_mapping }, { "system-v", system_v }, { "semaphore", semaphore }, { "queue", queue }, { "uring", uring },
+	{ "removed-mapping", removed_mapping }, { "removed-open", removed_open }, { "removed-part", removed_part }, { "removed-outside", removed_outside }, { "system-v", system_v }, { "semaphore", semaphore }, { "queue", queue }, { "uring", uring },
 	{ "outside", outside }, { "other", stay }, { "stopped", stopped }, { "large", large }, { "proc-cwd", proc_cwd }, { "proc-file", proc_file },
 	{ "proc-passed", proc_passed }, { "directory", directory }, { "directory-watched", directory_watched }, { "replaced", replaced },
 	{ "thread-apart", thread_apart }, { "first-thread-ended", first_thread_ended }, { "pinned", pinned },
@@ -1134,7 +1208,7 @@ static const struct {
 	{ "datagrams-renamed", datagrams_renamed }, { "follow", follow }, { "output-twice", output_twice },
 	{ "removed-run", removed_run }, { "removed-both", removed_both }, { "removed-long", removed_long },
 	{ "proc-of-ended", proc_of_ended }, { "newline", newline }, { "pinned-first", pinned_first },
-	{ "linked-memory", linked_memory }, { "polls", polls }, { "calls", calls }, { "calls-refused", calls_refused }, { "ended-last", ended_last }, { "datagrams-below", datagrams_below }, { "own-log", own_log },
+	{ "linked-memory", linked_memory }, { "polls", polls }, { "poll-signalled", poll_signalled }, { "calls", calls }, { "calls-refused", calls_refused }, { "ended-last", ended_last }, { "datagrams-below", datagrams_below }, { "own-log", own_log },
 };
 
 int main(int count, char **words)

@@ -25,6 +25,11 @@ const ORIG_AX: u64 = 16;
 const IP: u64 = 17;
 const MODE: u64 = 28;
 const COMPAT: u64 = 2;
+/// CoreEntry.thread_core.blk_sigset and .tc.blk_sigset: the signals that are blocked.
+const BLOCKED: [[u64; 2]; 2] = [[5, 6], [3, 5]];
+/// CoreEntry.thread_core.signals_p.signals.siginfo and .tc.signals_s.signals.siginfo: those that wait for the thread, and for its process. The
+/// number of a signal comes first (sigaction(2)).
+const PENDING: [[u64; 4]; 2] = [[5, 9, 1, 1], [3, 10, 1, 1]];
 /// The first four arguments: di, si, dx and r10.
 const ARGUMENTS: [u64; 4] = [15, 14, 13, 8];
 /// The instruction that makes a call, in bytes.
@@ -87,6 +92,9 @@ fn change(text: &mut [u8]) -> Option<Change> {
     let args = places.clone().map(|place| place.and_then(|place| number(&place)).unwrap_or_default());
     let interrupted = !is_compat && number(&ax)? == INTERRUPTED;
     let Some(moved) = anew(call, args).filter(|_| interrupted) else { return Some(Vec::new()) };
+    if has_signal(text)? {
+        return Some(Vec::new());
+    }
     let before = number(&ip)?.checked_sub(INSTRUCTION)?;
     numbers::replace(&mut text[ax.clone()], call)?;
     numbers::replace(&mut text[ip.clone()], before)?;
@@ -101,6 +109,26 @@ fn change(text: &mut [u8]) -> Option<Change> {
         }
     }
     Some(changed)
+}
+
+/// Whether a signal waits for the thread whose file `text` is, and is not blocked: a handler runs first, and ends the call, as ever.
+fn has_signal(text: &[u8]) -> Option<bool> {
+    let core = numbers::message(text)?;
+    let mut blocked = None;
+    for place in BLOCKED {
+        let masks = numbers::nested(text, core.clone(), &place)?;
+        blocked = blocked.or_else(|| numbers::number(text, masks.last()?.clone()));
+    }
+    for queue in PENDING {
+        for signal in numbers::nested(text, core.clone(), &queue)? {
+            let number = u32::from_le_bytes(text.get(signal)?.first_chunk().copied()?);
+            let bit = 1u64.checked_shl(number.checked_sub(1)?)?;
+            if blocked.is_none_or(|blocked| blocked & bit == 0) {
+                return Some(true);
+            }
+        }
+    }
+    Some(false)
 }
 
 /// Stops the tree that `look` finds: parents first, as one may wait in vfork(2) for a child that still has to run. A criu that fails
@@ -154,6 +182,11 @@ fn make_thread_anew(pid: i32, thread: i32, end: Instant) -> Result<()> {
         args[moved.to] = args[moved.from];
     }
     held.make_again(args)
+}
+
+/// Whether a thread is stopped, or will be so in a moment.
+pub(super) fn is_stopped(pid: i32, thread: i32) -> Result<bool> {
+    stops_before(pid, thread, Instant::now() + STOPS_WITHIN)
 }
 
 /// Whether a thread is stopped, or is so before `end`: criu does not wait for that.
@@ -213,6 +246,23 @@ mod tests {
             assert_eq!(change(&mut text), Some(Vec::new()));
         }
         assert_eq!(change(&mut text[..end - 1]), None);
+    }
+
+    #[test]
+    fn signals_that_wait_end_a_call() {
+        // Of the process: what is blocked, and a signal with its siginfo.
+        let file = |blocked: u8, signal: u8| {
+            let info = [0x0a, 4, signal, 0, 0, 0];
+            let queue = [&[0x0a, info.len() as u8][..], &info].concat();
+            let task = [&[0x28, blocked, 0x52, queue.len() as u8][..], &queue].concat();
+            let entry = [&[0x08, 1, 0x1a, task.len() as u8][..], &task].concat();
+            [&[0; numbers::MAGIC][..], &(entry.len() as u32).to_le_bytes(), &entry].concat()
+        };
+        assert_eq!(has_signal(&file(0, 5)), Some(true));
+        assert_eq!(has_signal(&file(1 << 4, 5)), Some(false));
+        assert_eq!(has_signal(&file(1 << 4, 6)), Some(true));
+        assert_eq!(has_signal(&file(0, 0)), None);
+        assert_eq!(has_signal(&file_of(&[])), Some(false));
     }
 
     #[test]

@@ -11,9 +11,11 @@ use super::image::{self, Draft, Image};
 use super::inside::Inside;
 use super::manifest::Manifest;
 use super::places::{self, Places};
-use super::preflight::{self, Found, Network};
+use super::preflight::{self, Found, Network, Stage};
 use super::processes::{self, Tree};
-use super::{calls, contents, criu_log, filters, groups, memory_files, memory_fs, numbers, reach, restore};
+use super::{
+    calls, contents, criu_log, filters, groups, memory_files, memory_fs, numbers, reach, removed, restore,
+};
 use crate::container;
 use crate::store::{Record, Store};
 use rt_spec::state::Status;
@@ -125,10 +127,9 @@ impl Subject {
 
     /// Looks at everything of the program's processes, from within the container's user namespace: an image file that is mounted by
     /// FUSE lets nobody else look at what is open or in memory of it, not even its user.
-    /// `without_links` are paths that criu has found of sockets and of what is watched.
-    fn check(&self, tree: &Tree, without_links: Option<&[PathBuf]>) -> Result<Found> {
+    fn check(&self, tree: &Tree, stage: Stage<'_>) -> Result<Found> {
         let own = memory_fs::own(&self.spec);
-        let check = || preflight::check(tree, self.network(), self.filters.len(), &own, without_links);
+        let check = || preflight::check(tree, self.network(), self.filters.len(), &own, stage);
         if !self.namespaces.contains(Namespace::User) {
             return check();
         }
@@ -139,9 +140,21 @@ impl Subject {
         serde_json::from_slice(&said).map_err(|e| err!("what is known of the processes: {e}"))
     }
 
+    /// Enters the container's user namespace, in a process beside this one.
     fn join_user(&self) -> Result<()> {
         container::undumpable()?;
         ns::join(&self.first, Namespace::User).context(|| "join the container's user namespace")
+    }
+
+    /// Has the tree, which is stopped, keep memory of removed files in files that criu knows. What is found of it then.
+    fn keep_removed(&self, store: &Store, several_ids: bool) -> Result<Found> {
+        removed::try_calls(&self.filters)?;
+        let tree = self.tree_now(store)?;
+        let own = memory_fs::own(&self.spec);
+        let inside = || Inside::of(&tree.program().dir(), &own);
+        removed::check_others(&tree, &inside()?, &self.check(&tree, Stage::Before)?.removed)?;
+        self.run_for_user(|| removed::replace(&tree, &inside()?, several_ids))?;
+        self.check(&tree, Stage::Stopped)
     }
 
     /// Makes the calls anew in which criu has stopped the program.
@@ -307,14 +320,19 @@ fn write(
     parted: &Parted<'_>,
     options: &DumpOptions,
 ) -> Result<()> {
-    let found = again(|| subject.check(&subject.tree_now(store)?, None))?;
+    let mut found = again(|| subject.check(&subject.tree_now(store)?, Stage::Before))?;
     let draft = Draft::begin(&options.image)?;
     let memory = memory_fs::of_config(&subject.spec);
     let memory = memory_fs::find(memory, &tree.program().dir(), &mount::table()?)?;
     // Whoever ends this process while the tree is stopped leaves a container that `rt resume` continues.
     container::note_stopped(store, &subject.record.id)?;
     let stopped = subject.run_for_user(|| calls::stop(|| subject.tree_now(store)));
-    stopped.unwrap_or_else(|e| log::debug!("stop {}: {e}", subject.record.id));
+    if found.removed.is_empty() {
+        stopped.unwrap_or_else(|e| log::debug!("stop {}: {e}", subject.record.id));
+    } else {
+        stopped?;
+        found = subject.keep_removed(store, found.by_several_ids)?;
+    }
     run_criu(criu, subject, tree, &found, &memory, &draft.image, options)?;
     seal(store, subject, memory, parted, draft, options)
 }
@@ -330,7 +348,7 @@ fn seal(
 ) -> Result<()> {
     // Once more, now that nothing changes: the processes may have done meanwhile what criu damages in silence.
     let tree = subject.tree_now(store)?;
-    let found = subject.check(&tree, Some(&reach::without_links(&draft.image)?))?;
+    let found = subject.check(&tree, Stage::Dumped(&reach::without_links(&draft.image)?))?;
     let mut manifest = Manifest {
         streams: found.streams.to_vec(),
         kinds: found.kinds,

@@ -40,6 +40,12 @@ impl<'a> Inside<'a> {
         mount.is_some_and(|mount| mount.fstype == b"tmpfs" && self.own.contains(&mount.point))
     }
 
+    /// The same of all of a device, as mountinfo writes it.
+    pub(super) fn is_own_device(&self, device: &[u8]) -> bool {
+        let mut there = self.mounts.iter().filter(|mount| mount.device == device);
+        there.any(|mount| mount.fstype == b"tmpfs" && self.own.contains(&mount.point))
+    }
+
     /// Opens, for its path only, what is at `path`, to which no link leads; `None` where nothing is, or a link.
     pub(super) fn find(&self, path: &Path) -> Result<Option<OwnedFd>> {
         let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::IN_ROOT;

@@ -169,7 +169,8 @@ fn joined(text: &mut Vec<u8>, files: &BTreeMap<u64, u64>) -> Option<Change> {
     let length = u32::try_from(new.len() - numbers::HEAD).ok()?;
     new[numbers::MAGIC..numbers::HEAD].copy_from_slice(&length.to_le_bytes());
     *text = new;
-    Some(vec![0..text.len()])
+    let all = 0..text.len();
+    Some(Vec::from([all]))
 }
 
 #[cfg(test)]
@@ -200,7 +201,8 @@ mod tests {
         let changed = joined(&mut text, &files).unwrap();
         let more = [0x20, 9, 0x30, 1, 0x38, 0x81, 0x81, 1];
         let message = [&[8, 1, 0x72, 16][..], &first, &more, &[0x72, 7], &second, &[0x78, 1]].concat();
-        assert_eq!((&text, changed), (&file(&[&message]), vec![0..text.len()]));
+        let all = 0..text.len();
+        assert_eq!((&text, changed), (&file(&[&message]), Vec::from([all])));
         // Nothing of it is open, and another form.
         let mut text = before.clone();
         assert_eq!(joined(&mut text, &BTreeMap::new()), Some(Vec::new()));

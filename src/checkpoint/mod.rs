@@ -29,6 +29,7 @@ mod places;
 mod preflight;
 mod processes;
 mod reach;
+mod removed;
 mod requeue;
 mod restore;
 mod watches;

@@ -7,7 +7,7 @@ use super::manifest::Kind;
 use super::memory_files::{Part, Shared};
 use super::places::{self, Places};
 use super::processes::{self, Process, Status, Tree, mapped_in};
-use super::{reach, watches};
+use super::{reach, removed, watches};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Mounted};
 use rt_sys::net::UnixSocket;
@@ -63,6 +63,9 @@ pub(super) struct Found {
     pub watches: bool,
     /// Their paths.
     pub watched: BTreeSet<PathBuf>,
+    /// Memory of files that have been removed is mapped, which `rt` has to change before criu begins: of each the device, the inode and the
+    /// name, as procfs writes them.
+    pub removed: BTreeSet<[String; 3]>,
     /// The highest number of a process of which a file of procfs is open: where it has ended, criu makes one with that number, too.
     pub highest: i32,
 }
@@ -74,6 +77,17 @@ pub(super) enum Network {
     Host,
     /// The container's own.
     Own,
+}
+
+/// When a tree is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage<'a> {
+    /// It runs. What `rt` can change before criu begins is in nobody's way.
+    Before,
+    /// It is stopped.
+    Stopped,
+    /// criu has written it, and has found these paths of sockets and of what is watched.
+    Dumped(&'a [PathBuf]),
 }
 
 /// A descriptor of a process.
@@ -101,7 +115,7 @@ impl Descriptor<'_> {
     }
 
     /// What stands behind `key` in fdinfo.
-    fn field(&self, key: &str) -> Option<&str> {
+    pub(super) fn field(&self, key: &str) -> Option<&str> {
         self.info.lines().find_map(|line| Some(line.strip_prefix(key)?.strip_prefix(':')?.trim()))
     }
 
@@ -174,13 +188,13 @@ pub(super) fn bits(flags: i32) -> u32 {
 ///
 /// # Errors
 /// The first thing that cannot be kept. `filters` is how many seccomp filters each thread has of `rt`, `own` is where file systems
-/// are that were made for the container alone, and `without_links` are paths that criu has found of sockets and of what is watched.
+/// are that were made for the container alone.
 pub(super) fn check(
     tree: &Tree,
     network: Network,
     filters: usize,
     own: &[PathBuf],
-    without_links: Option<&[PathBuf]>,
+    stage: Stage<'_>,
 ) -> Result<Found> {
     let (mut found, users) = (Found::default(), processes::users_of(tree)?);
     found.files.users.clone_from(&users);
@@ -192,7 +206,7 @@ pub(super) fn check(
     let program = tree.program().dir();
     let inside = Inside::of(&program, own)?;
     let places = Places::of(&program, &inside, &users)?;
-    let memory_files = check_maps(tree, &inside, &mut found.files)?;
+    let memory_files = check_maps(tree, &inside, stage, &mut found)?;
     for process in &tree.processes {
         found.files.note_links(&inside, process).or_else(|e| {
             match may_have_ended(&e) && has_ended(process)? {
@@ -218,13 +232,13 @@ pub(super) fn check(
         }
     }
     // criu has found those in an image.
-    if found.watches && without_links.is_none() {
+    if found.watches && !matches!(stage, Stage::Dumped(_)) {
         found.watched = watches::find(&descriptors, tree, &inside)?;
     }
     check_external(&descriptors, &inside, &mut found)?;
     check_sockets(&descriptors, tree, network, &mut found)?;
     match &places {
-        Some(places) => check_places(&program, &descriptors, places, without_links, &mut found)?,
+        Some(places) => check_places(&program, &descriptors, places, stage, &mut found)?,
         None => descriptors
             .iter()
             .try_for_each(|descriptor| descriptor.unless_closed(places::check_owner(descriptor, &inside)))?,
@@ -237,12 +251,12 @@ fn check_places(
     program: &Path,
     descriptors: &[Descriptor<'_>],
     places: &Places<'_>,
-    without_links: Option<&[PathBuf]>,
+    stage: Stage<'_>,
     found: &mut Found,
 ) -> Result<()> {
     let Found { files, sends_outside, .. } = found;
     let sockets = places::sockets(program)?;
-    if let Some(paths) = without_links {
+    if let Stage::Dumped(paths) = stage {
         files.note_watched(places.inside, paths)?;
     }
     descriptors.iter().try_for_each(|descriptor| {
@@ -334,7 +348,12 @@ fn read_descriptors(process: &Process) -> Result<Vec<Descriptor<'_>>> {
 }
 
 /// Looks at what is mapped. Returns which part is of files in memory (memfd_create(2)), by their inodes as procfs writes them.
-fn check_maps(tree: &Tree, inside: &Inside<'_>, files: &mut Files) -> Result<BTreeMap<String, Part>> {
+fn check_maps(
+    tree: &Tree,
+    inside: &Inside<'_>,
+    stage: Stage<'_>,
+    found: &mut Found,
+) -> Result<BTreeMap<String, Part>> {
     let (memory, mut memory_files) = (reach::memory_device()?, BTreeMap::new());
     let (mounts, mut shared) = (&inside.mounts, Shared::default());
     for (number, process) in tree.processes.iter().enumerate() {
@@ -359,10 +378,14 @@ fn check_maps(tree: &Tree, inside: &Inside<'_>, files: &mut Files) -> Result<BTr
                 *all = all.and(part);
                 continue;
             }
+            if stage == Stage::Before && removed::is_removed(&mapped, inside) {
+                found.removed.insert([mapped.device, mapped.inode, mapped.path].map(str::to_owned));
+                continue;
+            }
             check_map(process, mapped.path, mapped.device, is_memory, &mut devices, mounts)?;
             if mapped.path.starts_with('/') && !is_memory && mapped.path != "/dev/zero" {
                 match reach::open_mapped(inside, &mapped)? {
-                    Some(opened) => files.note_mapped(inside, process, &mapped, &opened)?,
+                    Some(opened) => found.files.note_mapped(inside, process, &mapped, &opened)?,
                     None => return Err(not_there(process, mapped.path)),
                 }
             }

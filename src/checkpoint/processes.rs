@@ -110,8 +110,6 @@ pub(super) struct Mapped<'a> {
     pub addresses: Range<u64>,
     /// What is written there goes to the file. The process can have it made writable where it is not (mprotect(2)).
     pub is_shared: bool,
-    /// Whether it can be read, written and executed, and whether it is shared.
-    pub permissions: &'a str,
     /// Where in the file it begins.
     pub offset: u64,
     /// All of the line that says which file it is, and not where.
@@ -139,7 +137,7 @@ pub(super) fn mapped_in(text: &str) -> impl Iterator<Item = Mapped<'_>> {
         let (device, inode) = (fields.next()?, fields.next()?);
         let path = fields.next().unwrap_or_default().trim_start();
         let addresses = address(start)?..address(end)?;
-        Some(Mapped { addresses, is_shared, permissions, offset, file, device, inode, path })
+        Some(Mapped { addresses, is_shared, offset, file, device, inode, path })
     })
 }
 

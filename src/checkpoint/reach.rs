@@ -44,18 +44,20 @@ pub(super) fn memory_device() -> Result<String> {
 pub(super) fn is_memory(mapped: &Mapped<'_>, memory: &str, mounts: &[Mounted]) -> bool {
     let is_called_so =
         mapped.path.ends_with(REMOVED) && NAMELESS.iter().any(|name| mapped.path.starts_with(name));
-    // As mountinfo writes it, in decimal digits.
-    let decimal = || {
-        let (major, minor) = mapped.device.split_once(':')?;
-        let number = |text| u32::from_str_radix(text, 16).ok();
-        Some(format!("{}:{}", number(major)?, number(minor)?).into_bytes())
-    };
-    let is_mounted = || decimal().is_none_or(|device| mounts.iter().any(|mount| mount.device == device));
+    let is_mounted =
+        || decimal(mapped.device).is_none_or(|device| mounts.iter().any(|mount| mount.device == device));
     is_called_so && (mapped.device == memory || mapped.device.starts_with("00:") && !is_mounted())
 }
 
+/// A device number of proc_pid_maps(5) as mountinfo writes it, in decimal digits; none where it is no number.
+pub(super) fn decimal(device: &str) -> Option<Vec<u8>> {
+    let (major, minor) = device.split_once(':')?;
+    let number = |text| u32::from_str_radix(text, 16).ok();
+    Some(format!("{}:{}", number(major)?, number(minor)?).into_bytes())
+}
+
 /// A device number as proc_pid_maps(5) writes it.
-fn device_number(device: fs::Dev) -> String {
+pub(super) fn device_number(device: fs::Dev) -> String {
     format!("{:02x}:{:02x}", fs::major(device), fs::minor(device))
 }
 
@@ -415,14 +417,24 @@ pub(super) fn open_mapped(inside: &Inside<'_>, mapped: &Mapped<'_>) -> Result<Op
 /// True where what `process` has mapped from the address `start` on goes to a file: it is writable, or can be made so (mprotect(2)), since
 /// the file was open for writing, too.
 fn can_be_written(process: &Process, start: u64) -> Result<bool> {
-    let shown = || format!("look at the memory of {}", process.shown());
-    let text = fd::read_file(&process.dir().join("smaps")).context(shown)?;
+    // The kernel calls `mw` what may be written.
+    let flags = flags_of(process)?;
+    Ok(flags.get(&start).is_none_or(|flags| flags.split(' ').any(|flag| flag == "mw")))
+}
+
+/// What the kernel says of what `process` has mapped (VmFlags of proc_pid_smaps(5)), by addresses. To look through all memory is slow.
+pub(super) fn flags_of(process: &Process) -> Result<BTreeMap<u64, String>> {
+    let text = fd::read_file(&process.dir().join("smaps"))
+        .context(|| format!("look at the memory of {}", process.shown()))?;
     let text = String::from_utf8_lossy(&text);
-    let first = format!("{start:08x}-");
-    // Its last line, of which the kernel calls `mw` what may be written (proc_pid_smaps(5)).
-    let flags =
-        text.lines().skip_while(|line| !line.starts_with(&first)).find(|line| line.starts_with("VmFlags:"));
-    Ok(flags.is_none_or(|flags| flags.split(' ').any(|flag| flag == "mw")))
+    let (mut flags, mut start) = (BTreeMap::new(), None);
+    for line in text.lines() {
+        match (line.strip_prefix("VmFlags:"), start) {
+            (Some(of), Some(start)) => drop(flags.insert(start, of.trim().to_owned())),
+            _ => start = line.split_once('-').and_then(|(at, _)| u64::from_str_radix(at, 16).ok()).or(start),
+        }
+    }
+    Ok(flags)
 }
 
 /// True where `opened` has that device and inode, as procfs writes them (proc_pid_maps(5)).

@@ -234,10 +234,14 @@ impl Held {
 
     /// Has it execute one instruction.
     fn step(&self) -> Result<()> {
-        request(libc::PTRACE_SINGLESTEP as _, self.id, 0, 0)?;
-        match wait(self.id)? {
-            status if libc::WSTOPSIG(status) == libc::SIGTRAP => Ok(()),
-            status => bail!("it has stopped by signal {}", libc::WSTOPSIG(status)),
+        loop {
+            request(libc::PTRACE_SINGLESTEP as _, self.id, 0, 0)?;
+            match wait(self.id)? {
+                // It has told once more that it is stopped, and has executed nothing.
+                status if status >> 16 == libc::PTRACE_EVENT_STOP => {}
+                status if libc::WSTOPSIG(status) == libc::SIGTRAP => return Ok(()),
+                status => bail!("it has stopped by signal {}", libc::WSTOPSIG(status)),
+            }
         }
     }
 }
@@ -265,7 +269,7 @@ fn wait(id: i32) -> Result<i32> {
 
 fn request(what: libc::c_long, id: i32, address: usize, data: u64) -> Result<()> {
     // SAFETY: what the kernel reads or writes at `data` the callers keep over the call.
-    check(unsafe { libc::syscall(libc::SYS_ptrace, what, id, address, data) }).map(|_| ()).map_err(Into::into)
+    check(unsafe { libc::syscall(libc::SYS_ptrace, what, id, address, data) }).map(drop)
 }
 
 #[cfg(test)]

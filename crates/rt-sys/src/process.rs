@@ -232,6 +232,20 @@ pub fn shares_files(pid: i32, thread: i32) -> Result<bool> {
     Ok(true)
 }
 
+/// True where two descriptors, each of a process, are of the same open file: they share its position. See kcmp(2).
+///
+/// # Errors
+/// As [`shares_files`]; EBADF where one is closed.
+pub fn shares_file(one: (i32, i32), other: (i32, i32)) -> Result<bool> {
+    /// linux/kcmp.h
+    const KCMP_FILE: i32 = 0;
+    // SAFETY: no pointer is passed.
+    let compared = unsafe { libc::syscall(libc::SYS_kcmp, one.0, other.0, KCMP_FILE, one.1, other.1) };
+    let order =
+        check(compared).context(|| format!("compare files of processes {} and {}", one.0, other.0))?;
+    Ok(order == 0)
+}
+
 /// Waits for the process behind `pid` and returns how it ended.
 pub fn wait(pid: Pid) -> Result<WaitStatus> {
     loop {
