@@ -126,6 +126,25 @@ static void ended_last(void)
 	MUST(kill(other, SIGKILL) == 0 && waitpid(other, NULL, 0) == other);
 }
 
+// Two that have ended and were not waited for, one in the session of the other one.
+static void ended_session(void)
+{
+	siginfo_t info;
+	MUST(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
+	pid_t leader = fork();
+	if (leader == 0) {
+		MUST(setsid() > 0);
+		if (fork() == 0) {
+			usleep(50000);
+			_exit(0);
+		}
+		_exit(0);
+	}
+	MUST(waitid(P_PID, leader, &info, WEXITED | WNOWAIT) == 0);
+	usleep(300000);
+	stay();
+}
+
 static void tree(void)
 {
 	int pipes[2], pair[2], server = socket(AF_UNIX, SOCK_STREAM, 0), status;
@@ -469,22 +488,22 @@ static void unread_tick(void)
 }
 
 // Memory of a removed file that two processes share, as Python's semaphores are. One of them waits for the other.
-static void *removed_memory(size_t size, int *fd)
+static void *removed_memory(size_t size, int *fd, bool has_name)
 {
-	MUST((*fd = shm_open("/removed", O_RDWR | O_CREAT | O_EXCL, 0600)) >= 0);
+	MUST((*fd = has_name ? shm_open("/removed", O_RDWR | O_CREAT | O_EXCL, 0600) : open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)) >= 0);
 	MUST(lseek(*fd, size - 1, SEEK_SET) >= 0 && write(*fd, "", 1) == 1);
 	void *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
-	MUST(map != MAP_FAILED && shm_unlink("/removed") == 0);
+	MUST(map != MAP_FAILED && (!has_name || shm_unlink("/removed") == 0));
 	return map;
 }
 
-static void removed_shared(bool is_open)
+static void removed_shared(bool is_open, bool has_name)
 {
 	int fd, status;
 	struct {
 		sem_t begin, end;
 		char text[200000];
-	} *map = removed_memory(sizeof *map, &fd);
+	} *map = removed_memory(sizeof *map, &fd, has_name);
 	MUST(sem_init(&map->begin, 1, 0) == 0 && sem_init(&map->end, 1, 0) == 0);
 	strcpy(map->text + 150000, "kept");
 	int again = dup(fd);
@@ -518,8 +537,9 @@ static void removed_shared(bool is_open)
 	}
 }
 
-static void removed_mapping(void) { removed_shared(false); }
-static void removed_open(void) { removed_shared(true); }
+static void removed_mapping(void) { removed_shared(false, true); }
+static void removed_open(void) { removed_shared(true, true); }
+static void removed_unnamed(void) { removed_shared(true, false); }
 
 // What cannot be kept of it: a part, and what a process outside has, too.
 static void removed_outside(void)
@@ -533,7 +553,7 @@ static void removed_outside(void)
 static void removed_part(void)
 {
 	int fd;
-	char *map = removed_memory(8192, &fd);
+	char *map = removed_memory(8192, &fd, true);
 	MUST(munmap(map, 4096) == 0);
 	stay();
 }
@@ -1196,7 +1216,7 @@ static const struct {
 	{ "tree", tree }, { "busy", busy }, { "ended", ended }, { "threads", threads }, { "files", files }, { "removed", removed }, { "events", events },
 	{ "timers", timers }, { "memory-files", memory_files }, { "locks", locks }, { "watch", watch }, { "watch-tree", watch_tree }, { "sockets", sockets }, { "named-socket", named_socket },
 	{ "connection", connection }, { "count", count }, { "answers", answers }, { "filter", filter }, { "memfd-twice", memfd_twice }, { "memfd-in-parts", memfd_in_parts }, { "shared-rest", shared_rest }, { "unread-tick", unread_tick },
-	{ "removed-mapping", removed_mapping }, { "removed-open", removed_open }, { "removed-part", removed_part }, { "removed-outside", removed_outside }, { "system-v", system_v }, { "semaphore", semaphore }, { "queue", queue }, { "uring", uring },
+	{ "removed-mapping", removed_mapping }, { "removed-open", removed_open }, { "removed-unnamed", removed_unnamed }, { "removed-part", removed_part }, { "removed-outside", removed_outside }, { "system-v", system_v }, { "semaphore", semaphore }, { "queue", queue }, { "uring", uring },
 	{ "outside", outside }, { "other", stay }, { "stopped", stopped }, { "large", large }, { "proc-cwd", proc_cwd }, { "proc-file", proc_file },
 	{ "proc-passed", proc_passed }, { "directory", directory }, { "directory-watched", directory_watched }, { "replaced", replaced },
 	{ "thread-apart", thread_apart }, { "first-thread-ended", first_thread_ended }, { "pinned", pinned },
@@ -1208,7 +1228,7 @@ static const struct {
 	{ "datagrams-renamed", datagrams_renamed }, { "follow", follow }, { "output-twice", output_twice },
 	{ "removed-run", removed_run }, { "removed-both", removed_both }, { "removed-long", removed_long },
 	{ "proc-of-ended", proc_of_ended }, { "newline", newline }, { "pinned-first", pinned_first },
-	{ "linked-memory", linked_memory }, { "polls", polls }, { "poll-signalled", poll_signalled }, { "calls", calls }, { "calls-refused", calls_refused }, { "ended-last", ended_last }, { "datagrams-below", datagrams_below }, { "own-log", own_log },
+	{ "linked-memory", linked_memory }, { "polls", polls }, { "poll-signalled", poll_signalled }, { "calls", calls }, { "calls-refused", calls_refused }, { "ended-last", ended_last }, { "ended-session", ended_session }, { "datagrams-below", datagrams_below }, { "own-log", own_log },
 };
 
 int main(int count, char **words)

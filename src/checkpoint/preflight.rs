@@ -203,6 +203,7 @@ pub(super) fn check(
         check_process(process, filters)?;
         descriptors.extend(descriptors_of(process)?);
     }
+    check_sessions(tree)?;
     let program = tree.program().dir();
     let inside = Inside::of(&program, own)?;
     let places = Places::of(&program, &inside, &users)?;
@@ -302,6 +303,25 @@ fn check_process(process: &Process, filters: usize) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Refuses what has ended in the session of another process that has ended, too: criu waits for that one to make its session, which it
+/// does not.
+fn check_sessions(tree: &Tree) -> Result<()> {
+    let mut ended = tree.processes.iter().filter(|process| process.has_ended());
+    let is_made = |process: &Process| {
+        let leader = tree.processes.iter().find(|leader| leader.inside == process.session);
+        process.session == process.inside || !leader.is_some_and(Process::has_ended)
+    };
+    match ended.find(|process| !is_made(process)) {
+        None => Ok(()),
+        Some(process) => Err(err!(
+            "{} has ended, as has process {}, whose session it was in",
+            process.shown(),
+            process.session
+        )
+        .hint("criu would wait for ever: have the program wait for them")),
+    }
 }
 
 /// True where a process has ended, or is about to.

@@ -24,6 +24,8 @@ pub(super) struct Process {
     pub ends: bool,
     /// Who traces it; 0 for nobody.
     pub tracer: i32,
+    /// Its session's number inside.
+    pub session: i32,
     /// The highest number by which it, its group, its session and its threads are known inside.
     pub highest: i32,
     /// How many seccomp filters its threads have, the fewest and the most.
@@ -47,6 +49,7 @@ impl Process {
             state: main.text("State").and_then(|text| text.chars().next()).unwrap_or('?'),
             ends: main.text("VmSize").is_none(),
             tracer: main.last("TracerPid")?,
+            session: main.last("NSsid")?,
             highest: main.last("NSpgid")?.max(main.last("NSsid")?),
             filters: (main.filters()?, main.filters()?),
         };
