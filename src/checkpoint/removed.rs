@@ -185,7 +185,7 @@ impl<'a> Removed<'a> {
         err!("{shown} has {name} (deleted) in its memory, a file that has been removed, {what}").hint(remedy)
     }
 
-    /// Puts a file in memory in its place, by the processes of `held`.
+    /// Puts a file in memory in its place, by the threads of `held`.
     fn replace(&self, held: &BTreeMap<i32, Held>) -> Result<()> {
         let mut calls = Calls { held, opened: Vec::new() };
         let replaced = self.open_anew(&mut calls).and_then(|(pieces, opened)| {
@@ -241,6 +241,9 @@ impl<'a> Removed<'a> {
         let path = maker.dir().join(format!("fd/{number}"));
         let shown = || format!("write {}", path.display());
         let file = fs::open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).context(shown)?;
+        if reach::device_number(fd::stat(&file)?.st_dev) != reach::memory_device()? {
+            bail!("{}: no file in memory", shown());
+        }
         let file = File::from(file);
         let memory = File::open(maker.dir().join("mem")).context(|| format!("look at {}", maker.shown()))?;
         let (start, mut at) = (self.pieces[0].addresses.start, 0);
@@ -387,8 +390,15 @@ impl<'a> Open<'a> {
         let (Some(flags), Some(position)) = (number("flags", 8), number("pos", 10)) else {
             bail!("{}: descriptor {} has no flags", descriptor.process.shown(), descriptor.number);
         };
-        // The new one is opened through a link of procfs.
-        let flags = OFlags::from_bits_retain(flags as u32) & !OFlags::NOFOLLOW;
+        let flags = OFlags::from_bits_retain(flags as u32);
+        if flags.contains(OFlags::PATH) {
+            return Err(descriptor.refused(
+                &format!("{}, which is mapped, and open for its path only", descriptor.text()),
+                "have the program close it",
+            ));
+        }
+        // What else has opened it says how its name was looked for, or that it had none.
+        let flags = flags & (OFlags::RWMODE | OFlags::APPEND | OFlags::NONBLOCK | OFlags::CLOEXEC);
         Ok(Open { process: descriptor.process, number: descriptor.number, flags, position, same: None })
     }
 }
@@ -405,7 +415,7 @@ impl Open<'_> {
 
 /// What held processes do, and the descriptors that they have for a moment.
 struct Calls<'h> {
-    /// By their numbers here.
+    /// All their threads, by their numbers here. The first one of a process makes its calls.
     held: &'h BTreeMap<i32, Held>,
     opened: Vec<(&'h Held, u64)>,
 }
@@ -465,18 +475,15 @@ pub(super) fn replace(tree: &Tree, inside: &Inside<'_>, several_ids: bool) -> Re
         descriptors.extend(descriptors_of(process)?);
     }
     let all = Removed::all(tree, inside, &descriptors, several_ids)?;
-    // A thread that runs could use what is exchanged.
+    // A thread that runs could use what is exchanged. Whoever sends SIGCONT now continues none that is held.
+    let mut held = BTreeMap::new();
     for process in all.iter().flat_map(Removed::members) {
         for thread in processes::threads(process.pid)? {
+            let Entry::Vacant(place) = held.entry(thread) else { continue };
             if !calls::is_stopped(process.pid, thread)? {
                 return Err(err!("{}: it does not stop", process.shown()).hint("try again"));
             }
-        }
-    }
-    let mut held = BTreeMap::new();
-    for process in all.iter().flat_map(Removed::members) {
-        if let Entry::Vacant(place) = held.entry(process.pid) {
-            place.insert(Held::begin(process.pid)?);
+            place.insert(Held::begin(thread)?);
         }
     }
     all.iter().try_for_each(|removed| removed.replace(&held))
