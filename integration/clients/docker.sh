@@ -95,12 +95,18 @@ docker_run() {
 	check run/network-host 0 "^net:\[[0-9]+\]\$" docker_in net --network host
 }
 
+# same SECOND FIRST WORD: prints the word where they are equal. Where docker has lost one of them nothing is printed, and `check` asks once more.
+same() {
+	if [ -z "$1" ] || [ -z "$2" ]; then return 0; fi
+	if [ "$1" = "$2" ]; then echo "$3"; else echo "$1 is not $2"; fi
+}
+
 # docker_in FILE FLAGS...: the namespace that a container with FLAGS has, where it is that of the daemon
 docker_in() {
 	local inside outside
 	inside=$(run "${@:2}" $image readlink "/proc/self/ns/$1") || return
 	outside=$(inside readlink "/proc/self/ns/$1")
-	[ "$inside" = "$outside" ] && echo "$inside" || echo "$inside is not $outside"
+	same "$inside" "$outside" "$inside"
 }
 
 docker_tty() {
@@ -151,7 +157,7 @@ docker_joined() {
 	local first second
 	first=$(d exec first readlink "/proc/1/ns/$1")
 	second=$(run "$2" container:first $image readlink "/proc/self/ns/$1")
-	[ "$first" = "$second" ] && echo ok || echo "$second is not $first"
+	same "$second" "$first" ok
 }
 
 docker_life() {
