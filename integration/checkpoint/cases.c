@@ -488,22 +488,22 @@ static void unread_tick(void)
 }
 
 // Memory of a removed file that two processes share, as Python's semaphores are. One of them waits for the other.
-static void *removed_memory(size_t size, int *fd, bool has_name)
+static void *removed_memory(size_t size, int *fd, const char *name)
 {
-	MUST((*fd = has_name ? shm_open("/removed", O_RDWR | O_CREAT | O_EXCL, 0600) : open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)) >= 0);
+	MUST((*fd = name ? shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600) : open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)) >= 0);
 	MUST(lseek(*fd, size - 1, SEEK_SET) >= 0 && write(*fd, "", 1) == 1);
 	void *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
-	MUST(map != MAP_FAILED && (!has_name || shm_unlink("/removed") == 0));
+	MUST(map != MAP_FAILED && (!name || shm_unlink(name) == 0));
 	return map;
 }
 
-static void removed_shared(bool is_open, bool has_name)
+static void removed_shared(bool is_open, const char *name)
 {
 	int fd, status;
 	struct {
 		sem_t begin, end;
 		char text[200000];
-	} *map = removed_memory(sizeof *map, &fd, has_name);
+	} *map = removed_memory(sizeof *map, &fd, name);
 	MUST(sem_init(&map->begin, 1, 0) == 0 && sem_init(&map->end, 1, 0) == 0);
 	strcpy(map->text + 150000, "kept");
 	int again = dup(fd);
@@ -537,9 +537,11 @@ static void removed_shared(bool is_open, bool has_name)
 	}
 }
 
-static void removed_mapping(void) { removed_shared(false, true); }
-static void removed_open(void) { removed_shared(true, true); }
-static void removed_unnamed(void) { removed_shared(true, false); }
+static void removed_mapping(void) { removed_shared(false, "/removed"); }
+static void removed_open(void) { removed_shared(true, "/removed"); }
+static void removed_unnamed(void) { removed_shared(true, NULL); }
+static void removed_twice(void) { removed_shared(true, "/removed (deleted)"); }
+static void removed_newline(void) { removed_shared(true, "/re\nmoved"); }
 
 // What cannot be kept of it: a part, and what a process outside has, too.
 static void removed_outside(void)
@@ -553,7 +555,7 @@ static void removed_outside(void)
 static void removed_part(void)
 {
 	int fd;
-	char *map = removed_memory(8192, &fd, true);
+	char *map = removed_memory(8192, &fd, "/removed");
 	MUST(munmap(map, 4096) == 0);
 	stay();
 }
@@ -1216,7 +1218,7 @@ static const struct {
 	{ "tree", tree }, { "busy", busy }, { "ended", ended }, { "threads", threads }, { "files", files }, { "removed", removed }, { "events", events },
 	{ "timers", timers }, { "memory-files", memory_files }, { "locks", locks }, { "watch", watch }, { "watch-tree", watch_tree }, { "sockets", sockets }, { "named-socket", named_socket },
 	{ "connection", connection }, { "count", count }, { "answers", answers }, { "filter", filter }, { "memfd-twice", memfd_twice }, { "memfd-in-parts", memfd_in_parts }, { "shared-rest", shared_rest }, { "unread-tick", unread_tick },
-	{ "removed-mapping", removed_mapping }, { "removed-open", removed_open }, { "removed-unnamed", removed_unnamed }, { "removed-part", removed_part }, { "removed-outside", removed_outside }, { "system-v", system_v }, { "semaphore", semaphore }, { "queue", queue }, { "uring", uring },
+	{ "removed-mapping", removed_mapping }, { "removed-open", removed_open }, { "removed-unnamed", removed_unnamed }, { "removed-twice", removed_twice }, { "removed-newline", removed_newline }, { "removed-part", removed_part }, { "removed-outside", removed_outside }, { "system-v", system_v }, { "semaphore", semaphore }, { "queue", queue }, { "uring", uring },
 	{ "outside", outside }, { "other", stay }, { "stopped", stopped }, { "large", large }, { "proc-cwd", proc_cwd }, { "proc-file", proc_file },
 	{ "proc-passed", proc_passed }, { "directory", directory }, { "directory-watched", directory_watched }, { "replaced", replaced },
 	{ "thread-apart", thread_apart }, { "first-thread-ended", first_thread_ended }, { "pinned", pinned },

@@ -7,6 +7,7 @@
 
 use super::aside;
 use super::calls;
+use super::files::REMOVED;
 use super::inside::Inside;
 use super::memory_files::Part;
 use super::preflight::{Descriptor, descriptors_of};
@@ -26,8 +27,6 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// What proc_pid_maps(5) and links of descriptors have behind the name.
-const REMOVED: &str = " (deleted)";
 /// What the kernel calls mappings (VmFlags of proc_pid_smaps(5)) of which the new one is the same. Others have something that is lost with
 /// them: locks, advice, huge pages.
 const FLAGS: [&str; 10] = ["rd", "wr", "ex", "sh", "mr", "mw", "me", "ms", "sd", "nr"];
@@ -76,8 +75,8 @@ struct Open<'a> {
 
 /// True where `mapped` is such memory: shared, on a file system in memory.
 pub(super) fn is_removed(mapped: &Mapped<'_>, inside: &Inside<'_>) -> bool {
-    let device = reach::decimal(mapped.device);
     let in_memory = || {
+        let device = reach::decimal(mapped.device);
         inside.mounts.iter().any(|mount| mount.fstype == b"tmpfs" && Some(&mount.device) == device.as_ref())
     };
     mapped.is_shared && mapped.path.starts_with('/') && mapped.path.ends_with(REMOVED) && in_memory()
@@ -105,7 +104,7 @@ impl<'a> Removed<'a> {
                 let piece = Piece::of(process, &mapped, &flags, several_ids)?;
                 let length = piece.addresses.end - piece.addresses.start;
                 let removed = found.entry(mapped.file.to_owned()).or_insert_with(|| Removed {
-                    name: mapped.path.trim_end_matches(REMOVED).to_owned(),
+                    name: mapped.path.strip_suffix(REMOVED).unwrap_or(mapped.path).to_owned(),
                     file: [mapped.device.to_owned(), mapped.inode.to_owned()],
                     length,
                     pieces: Vec::new(),
@@ -115,7 +114,7 @@ impl<'a> Removed<'a> {
                 if length != removed.length {
                     return Err(refused(
                         process,
-                        &mapped,
+                        mapped.path,
                         "parts of which differ",
                         "map all of it everywhere",
                     ));
@@ -133,8 +132,9 @@ impl<'a> Removed<'a> {
 
     /// Finds the descriptors of it.
     fn find_open(&mut self, descriptors: &[Descriptor<'a>]) -> Result<()> {
-        let target = format!("{}{REMOVED}", self.name);
-        for descriptor in descriptors.iter().filter(|descriptor| descriptor.text() == target) {
+        // A name can be written in two ways, so the file itself counts.
+        for descriptor in descriptors.iter().filter(|descriptor| descriptor.text().ends_with(REMOVED)) {
+            let target = descriptor.text();
             let stat = fs::stat(descriptor.path()).context(|| format!("look at {target}"))?;
             if !self.is(&stat) {
                 continue;
@@ -174,15 +174,11 @@ impl<'a> Removed<'a> {
         let users = self.pieces[0].process.users()?;
         for process in self.members() {
             if process.users()? != users {
-                return Err(self.refused(process, "which processes of several users share", KEEP));
+                let path = format!("{}{REMOVED}", self.name);
+                return Err(refused(process, &path, "which processes of several users share", KEEP));
             }
         }
         Ok(())
-    }
-
-    fn refused(&self, process: &Process, what: &str, remedy: &str) -> Error {
-        let (shown, name) = (process.shown(), &self.name);
-        err!("{shown} has {name} (deleted) in its memory, a file that has been removed, {what}").hint(remedy)
     }
 
     /// Puts a file in memory in its place, by the threads of `held`.
@@ -331,8 +327,8 @@ fn had_by(dir: &Path, files: &[&[String; 3]]) -> Result<Option<String>> {
 /// What helps where nothing else does.
 const KEEP: &str = "the program must keep its name until it ends";
 
-fn refused(process: &Process, mapped: &Mapped<'_>, what: &str, remedy: &str) -> Error {
-    let (shown, path) = (process.shown(), mapped.path);
+fn refused(process: &Process, path: &str, what: &str, remedy: &str) -> Error {
+    let shown = process.shown();
     err!("{shown} has {path} in its memory, a file that has been removed, {what}").hint(remedy)
 }
 
@@ -344,23 +340,23 @@ impl<'a> Piece<'a> {
         several_ids: bool,
     ) -> Result<Self> {
         if mapped.offset != 0 {
-            return Err(refused(process, mapped, "and not its first part", "map all of it"));
+            return Err(refused(process, mapped.path, "and not its first part", "map all of it"));
         }
         let flags = flags.get(&mapped.addresses.start);
         let flags =
-            flags.ok_or_else(|| refused(process, mapped, "of which the kernel tells little", KEEP))?;
+            flags.ok_or_else(|| refused(process, mapped.path, "of which the kernel tells little", KEEP))?;
         let has = |wanted| flags.split(' ').any(|flag| flag == wanted);
         if let Some(other) = flags.split(' ').find(|flag| !FLAGS.contains(flag)) {
             return Err(refused(
                 process,
-                mapped,
+                mapped.path,
                 &format!("with the flag {other} of proc_pid_smaps(5)"),
                 KEEP,
             ));
         }
         // criu would make it writable, for others than who may write it now.
         if several_ids && !has("mw") {
-            return Err(refused(process, mapped, "for reading alone", KEEP));
+            return Err(refused(process, mapped.path, "for reading alone", KEEP));
         }
         let bits = [("rd", libc::PROT_READ), ("wr", libc::PROT_WRITE), ("ex", libc::PROT_EXEC)];
         let protection = bits.into_iter().filter(|(flag, _)| has(flag)).fold(0, |all, (_, bit)| all | bit);
