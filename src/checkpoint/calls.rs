@@ -11,7 +11,7 @@ use super::processes::{self, Process, Status, Tree};
 use crate::store::open_pidfd;
 use rt_sys::error::{Context, Result};
 use rt_sys::inject::Held;
-use rt_sys::{look, signal};
+use rt_sys::signal;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -70,13 +70,7 @@ fn anew(number: u64, args: [u64; 4]) -> Option<Option<Moved>> {
 
 /// Makes them anew in an image.
 pub(super) fn make_anew_in(image: &Image) -> Result<()> {
-    for name in look::names(&image.dir).context(|| format!("list {}", image.path.display()))? {
-        let name = String::from_utf8(name).unwrap_or_default();
-        if name.starts_with("core-") && name.ends_with(".img") {
-            numbers::change(image, &name, MOST, |text| change(text))?;
-        }
-    }
-    Ok(())
+    numbers::change_each(image, "core-", MOST, |text| change(text))
 }
 
 /// Changes the registers of a thread that criu has stopped in such a call, and returns where; `None` where `text` has another form.

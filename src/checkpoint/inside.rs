@@ -37,13 +37,16 @@ impl<'a> Inside<'a> {
     pub(super) fn is_own(&self, opened: &OwnedFd) -> bool {
         let id = disk::mount_id(opened.as_fd());
         let mount = self.mounts.iter().find(|known| Some(known.id) == id);
-        mount.is_some_and(|mount| mount.fstype == b"tmpfs" && self.own.contains(&mount.point))
+        mount.is_some_and(|mount| self.is_own_mount(mount))
     }
 
     /// The same of all of a device, as mountinfo writes it.
     pub(super) fn is_own_device(&self, device: &[u8]) -> bool {
-        let mut there = self.mounts.iter().filter(|mount| mount.device == device);
-        there.any(|mount| mount.fstype == b"tmpfs" && self.own.contains(&mount.point))
+        self.mounts.iter().any(|mount| mount.device == device && self.is_own_mount(mount))
+    }
+
+    fn is_own_mount(&self, mount: &Mounted) -> bool {
+        mount.fstype == b"tmpfs" && self.own.contains(&mount.point)
     }
 
     /// Opens, for its path only, what is at `path`, to which no link leads; `None` where nothing is, or a link.

@@ -8,8 +8,7 @@ use super::image::Image;
 use super::numbers::{self, Change};
 use super::processes::Mapped;
 use super::reach::unknown_form;
-use rt_sys::error::{Context, Result};
-use rt_sys::look;
+use rt_sys::error::Result;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -110,13 +109,7 @@ pub(super) fn join(image: &Image) -> Result<()> {
     let contents = contents(&text).ok_or_else(|| unknown_form(image, CONTENTS))?;
     let files = image.file(numbers::FILES)?.unwrap_or_default();
     let files = files_of(&files, &contents).ok_or_else(|| unknown_form(image, numbers::FILES))?;
-    for name in look::names(&image.dir).context(|| format!("list {}", image.path.display()))? {
-        let name = String::from_utf8(name).unwrap_or_default();
-        if name.starts_with("mm-") && name.ends_with(".img") {
-            numbers::change(image, &name, usize::MAX, |text| joined(text, &files))?;
-        }
-    }
-    Ok(())
+    numbers::change_each(image, "mm-", usize::MAX, |text| joined(text, &files))
 }
 
 /// The inodes of what the list `text` holds, by their numbers; none where it has another form.

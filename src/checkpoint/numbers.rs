@@ -5,7 +5,7 @@
 
 use super::image::Image;
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, fd};
+use rt_sys::{bail, fd, look};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, Mode, OFlags};
 use std::ops::Range;
@@ -74,7 +74,7 @@ pub(super) type Change = Vec<Range<usize>>;
 
 /// Has `edit` change the text of a file of `image`, which has `most` bytes at the most, and writes the parts that it returns. The text
 /// gets no shorter.
-pub(super) fn change(
+fn change(
     image: &Image,
     name: &str,
     most: usize,
@@ -90,6 +90,22 @@ pub(super) fn change(
         bail!("{}: criu wrote it in a form that rt does not know", shown());
     };
     changed.into_iter().try_for_each(|part| write_at(&file, &text, &part).context(shown))
+}
+
+/// The same in all files of `image` of which there is one for each process, or thread: their names begin with `kind`.
+pub(super) fn change_each(
+    image: &Image,
+    kind: &str,
+    most: usize,
+    edit: impl Fn(&mut Vec<u8>) -> Option<Change>,
+) -> Result<()> {
+    for name in look::names(&image.dir).context(|| format!("list {}", image.path.display()))? {
+        let name = String::from_utf8(name).unwrap_or_default();
+        if name.starts_with(kind) && name.ends_with(".img") {
+            change(image, &name, most, &edit)?;
+        }
+    }
+    Ok(())
 }
 
 /// Writes `part` of `text`, which a file has, where it is in that.
