@@ -34,7 +34,7 @@ mod machine {
 
     /// Where the stack ends, below what a function without one may use (the red zone of the ABI).
     pub(super) fn free_stack(registers: &Registers) -> u64 {
-        registers.rsp - 128
+        registers.rsp.saturating_sub(128)
     }
 
     /// What the kernel has a call return that begins anew, unless a handler runs before (include/linux/errno.h).
@@ -75,7 +75,7 @@ mod machine {
     }
 
     pub(super) fn free_stack(registers: &Registers) -> u64 {
-        registers.sp - 128
+        registers.sp.saturating_sub(128)
     }
 
     /// The first argument is lost. Few calls return so: the kernel makes the others anew by itself.
@@ -213,6 +213,10 @@ impl Held {
         let mut registers: Registers = unsafe { std::mem::zeroed() };
         let mut part = libc::iovec { iov_base: (&raw mut registers).cast(), iov_len: size_of::<Registers>() };
         request(libc::PTRACE_GETREGSET as _, self.id, GENERAL, (&raw mut part) as u64)?;
+        // Those of a program of 32 bits are others, and fewer.
+        if part.iov_len != size_of::<Registers>() {
+            bail!("its program is none of 64 bits");
+        }
         Ok(registers)
     }
 
@@ -300,6 +304,37 @@ mod tests {
         child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
         assert!(child.wait().unwrap().success());
         assert_eq!(said, "line\n/proc\n");
+    }
+
+    /// A program of 32 bits that waits for ever (pause(2)).
+    #[cfg(target_arch = "x86_64")]
+    const OF_32_BITS: &[u8] = b"\x7fELF\x01\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x03\0\x01\0\0\0\
+        \x54\x80\x04\x08\x34\0\0\0\0\0\0\0\0\0\0\0\x34\0\x20\0\x01\0\0\0\0\0\0\0\
+        \x01\0\0\0\0\0\0\0\0\x80\x04\x08\0\x80\x04\x08\x5d\0\0\0\x5d\0\0\0\x05\0\0\0\0\x10\0\0\
+        \xb8\x1d\0\0\0\xcd\x80\xeb\xf7";
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn a_program_of_32_bits_makes_no_calls() {
+        use std::os::unix::fs::PermissionsExt;
+        let path = std::env::temp_dir().join(format!("rt-sys-32-bits-{}", std::process::id()));
+        std::fs::write(&path, OF_32_BITS).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let spawned = Command::new(&path).spawn();
+        std::fs::remove_file(&path).unwrap();
+        let mut child = match spawned {
+            // A kernel without such programs.
+            Err(e) if e.raw_os_error() == Some(libc::ENOEXEC) => return,
+            spawned => spawned.unwrap(),
+        };
+        let held = Held::begin(child.id() as i32).unwrap();
+        let made = held.call(libc::SYS_getpid, [0; 6]);
+        let looked = held.interrupted();
+        drop(held);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(made.unwrap_err().to_string().contains("none of 64 bits"));
+        assert!(looked.is_err());
     }
 
     /// The word behind the first `words` of a file of process `id`.
