@@ -1201,6 +1201,72 @@ static void large(void)
 		MUST(memcmp(memory + at, &at, sizeof at) == 0);
 }
 
+// Parents that look whether their children stop: by a signal, as script(1), or by waitid(2), as shells. One of them has still to be told
+// of a child that has ended.
+static void until_gone(void)
+{
+	struct stat s;
+	while (stat("/out/go", &s) != 0)
+		nap();
+}
+
+static void waits_for_child(void)
+{
+	siginfo_t info = { 0 };
+	pid_t child = fork();
+	if (child == 0) {
+		until_gone();
+		_exit(0);
+	}
+	MUST(waitid(P_PID, child, &info, WSTOPPED | WEXITED) == 0 && info.si_code == CLD_EXITED);
+	_exit(0);
+}
+
+static void was_told(const sigset_t *signals)
+{
+	siginfo_t info = { 0 };
+	pid_t child = fork();
+	if (child == 0)
+		_exit(7);
+	MUST(waitid(P_PID, child, &info, WEXITED | WNOWAIT) == 0);
+	if (fork() == 0) {
+		until_gone();
+		_exit(0);
+	}
+	until_gone();
+	MUST(sigtimedwait(signals, &info, &(struct timespec){ 0 }) == SIGCHLD && info.si_code == CLD_EXITED && info.si_pid == child);
+	_exit(0);
+}
+
+static void stops_of_children(void)
+{
+	sigset_t signals;
+	struct signalfd_siginfo info;
+	struct stat s;
+	bool goes = false;
+	int status;
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGCHLD);
+	MUST(sigprocmask(SIG_BLOCK, &signals, NULL) == 0);
+	int fd = signalfd(-1, &signals, SFD_NONBLOCK);
+	pid_t waits = fork();
+	if (waits == 0)
+		waits_for_child();
+	pid_t told = fork();
+	if (told == 0)
+		was_told(&signals);
+	nap();
+	printf("ready\n");
+	fflush(stdout);
+	for (int rounds = 0; rounds < 20; rounds += goes) {
+		goes = goes || stat("/out/go", &s) == 0;
+		MUST(read(fd, &info, sizeof info) != sizeof info || info.ssi_code != CLD_STOPPED);
+		nap();
+	}
+	MUST(waitpid(waits, &status, 0) == waits && status == 0);
+	MUST(waitpid(told, &status, 0) == told && status == 0);
+}
+
 static void stopped(void)
 {
 	if (fork() == 0) {
@@ -1219,7 +1285,7 @@ static const struct {
 	{ "timers", timers }, { "memory-files", memory_files }, { "locks", locks }, { "watch", watch }, { "watch-tree", watch_tree }, { "sockets", sockets }, { "named-socket", named_socket },
 	{ "connection", connection }, { "count", count }, { "answers", answers }, { "filter", filter }, { "memfd-twice", memfd_twice }, { "memfd-in-parts", memfd_in_parts }, { "shared-rest", shared_rest }, { "unread-tick", unread_tick },
 	{ "removed-mapping", removed_mapping }, { "removed-open", removed_open }, { "removed-unnamed", removed_unnamed }, { "removed-twice", removed_twice }, { "removed-newline", removed_newline }, { "removed-part", removed_part }, { "removed-outside", removed_outside }, { "system-v", system_v }, { "semaphore", semaphore }, { "queue", queue }, { "uring", uring },
-	{ "outside", outside }, { "other", stay }, { "stopped", stopped }, { "large", large }, { "proc-cwd", proc_cwd }, { "proc-file", proc_file },
+	{ "outside", outside }, { "other", stay }, { "stopped", stopped }, { "stops-of-children", stops_of_children }, { "large", large }, { "proc-cwd", proc_cwd }, { "proc-file", proc_file },
 	{ "proc-passed", proc_passed }, { "directory", directory }, { "directory-watched", directory_watched }, { "replaced", replaced },
 	{ "thread-apart", thread_apart }, { "first-thread-ended", first_thread_ended }, { "pinned", pinned },
 	{ "directory-of-socket", directory_of_socket }, { "continued", continued }, { "named-sockets", named_sockets },

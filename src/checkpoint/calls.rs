@@ -7,13 +7,12 @@
 
 use super::image::Image;
 use super::numbers::{self, Change};
-use super::processes::{self, Process, Status, Tree};
-use crate::store::open_pidfd;
-use rt_sys::error::{Context, Result};
+use super::processes::{self, Tree};
+use super::stops::{STOPS_WITHIN, stops_before};
+use rt_sys::error::Result;
 use rt_sys::inject::Held;
-use rt_sys::signal;
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// How long a file of a thread may be, in bytes.
 const MOST: usize = 1 << 20;
@@ -43,10 +42,6 @@ const CLOCK_NANOSLEEP: u64 = 230;
 const EPOLL_WAIT: u64 = 232;
 const EPOLL_PWAIT: u64 = 281;
 const EPOLL_PWAIT2: u64 = 441;
-
-/// How long a tree may take to be stopped, and how long once all of it has the signal.
-const ALL_STOP_WITHIN: Duration = Duration::from_secs(5);
-const STOPS_WITHIN: Duration = Duration::from_millis(200);
 
 /// An argument that another one takes the place of.
 #[derive(Debug, PartialEq, Eq)]
@@ -125,30 +120,6 @@ fn has_signal(text: &[u8]) -> Option<bool> {
     Some(false)
 }
 
-/// Stops the tree that `look` finds: parents first, as one may wait in vfork(2) for a child that still has to run. A criu that fails
-/// continues what it has found running, before anybody could make calls anew.
-///
-/// # Errors
-/// It could not be looked at or signalled. Some of it may be stopped.
-pub(super) fn stop(look: impl Fn() -> Result<Tree>) -> Result<()> {
-    let end = Instant::now() + ALL_STOP_WITHIN;
-    loop {
-        let mut running = look()?.processes;
-        running.retain(|process| !process.ends && process.state != 'T');
-        if running.is_empty() || Instant::now() > end {
-            return Ok(());
-        }
-        for process in running {
-            let Some(pidfd) = open_pidfd(process.pid)? else { continue };
-            if Process::read(process.pid)?.is_some_and(|now| now.inside == process.inside && now.state != 'T')
-            {
-                signal::send_pidfd(pidfd, libc::SIGSTOP).context(|| format!("stop {}", process.shown()))?;
-                stops_before(process.pid, process.pid, end)?;
-            }
-        }
-    }
-}
-
 /// Makes them anew in the threads of a tree, as far as they are stopped.
 ///
 /// # Errors
@@ -176,24 +147,6 @@ fn make_thread_anew(pid: i32, thread: i32, end: Instant) -> Result<()> {
         args[moved.to] = args[moved.from];
     }
     held.make_again(args)
-}
-
-/// Whether a thread is stopped, or will be so in a moment.
-pub(super) fn is_stopped(pid: i32, thread: i32) -> Result<bool> {
-    stops_before(pid, thread, Instant::now() + STOPS_WITHIN)
-}
-
-/// Whether a thread is stopped, or is so before `end`: criu does not wait for that.
-fn stops_before(pid: i32, thread: i32, end: Instant) -> Result<bool> {
-    loop {
-        let Some(status) = Status::of_thread(pid, thread)? else { return Ok(false) };
-        match status.text("State").and_then(|text| text.chars().next()) {
-            Some('T') => return Ok(true),
-            Some('Z' | 'X') => return Ok(false),
-            _ if Instant::now() > end => return Ok(false),
-            _ => std::thread::sleep(Duration::from_micros(500)),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use super::preflight::{self, Found, Network, Stage};
 use super::processes::{self, Tree};
 use super::{
     calls, contents, criu_log, filters, groups, memory_files, memory_fs, numbers, reach, removed, restore,
+    stops,
 };
 use crate::container;
 use crate::store::{Record, Store};
@@ -157,13 +158,13 @@ impl Subject {
         self.check(&tree, Stage::Stopped)
     }
 
-    /// Makes the calls anew in which criu has stopped the program.
-    fn make_calls_anew(&self, store: &Store) -> Result<()> {
+    /// Has the program, which is stopped, go on as if it had not been: calls that wait, and what parents are told.
+    fn forget_stop(&self, store: &Store) -> Result<()> {
         if !store.load(&self.record.id)?.paused {
             return Ok(());
         }
         let tree = self.tree_now(store)?;
-        self.run_for_user(|| calls::make_anew(&tree))
+        self.run_for_user(|| stops::forget(&tree.processes).and(calls::make_anew(&tree)))
     }
 
     /// Does `work`, which signals or traces the program, where this process may do that.
@@ -271,7 +272,7 @@ pub(crate) fn dump(
         .and_then(|()| write(store, &programs.criu, &subject, &tree, &parted, options));
     if written.is_err() || options.leave_running {
         // The program goes on all the same.
-        subject.make_calls_anew(store).unwrap_or_else(|e| log::debug!("make calls of {id} anew: {e}"));
+        subject.forget_stop(store).unwrap_or_else(|e| log::debug!("forget the stop of {id}: {e}"));
         let resumed = if is_paused { Ok(()) } else { go_on(store, id, cuda) };
         return match (written, resumed) {
             (Err(e), Err(resumed)) => Err(e.hint(resumed)),
@@ -326,7 +327,7 @@ fn write(
     let memory = memory_fs::find(memory, &tree.program().dir(), &mount::table()?)?;
     // Whoever ends this process while the tree is stopped leaves a container that `rt resume` continues.
     container::note_stopped(store, &subject.record.id)?;
-    let stopped = subject.run_for_user(|| calls::stop(|| subject.tree_now(store)));
+    let stopped = subject.run_for_user(|| stops::stop(|| subject.tree_now(store)));
     if found.removed.is_empty() {
         stopped.unwrap_or_else(|e| log::debug!("stop {}: {e}", subject.record.id));
     } else {

@@ -32,6 +32,7 @@ mod reach;
 mod removed;
 mod requeue;
 mod restore;
+mod stops;
 mod watches;
 
 pub(crate) use criu::Criu;

@@ -15,7 +15,8 @@ pub(super) struct Process {
     pub pid: i32,
     /// Its number in its own PID namespace.
     pub inside: i32,
-    parent: i32,
+    /// That of its parent here; 0 where it cannot be seen.
+    pub parent: i32,
     /// Its name (comm).
     pub name: String,
     /// Its state, a letter of proc_pid_status(5).

@@ -5,14 +5,12 @@
 //! descriptors. They make the system calls themselves ([`rt_sys::inject`]). What a program can do with a file that has no name, it can do
 //! with this one, too; whether the program is dumped then, or goes on, makes no difference.
 
-use super::aside;
-use super::calls;
 use super::files::REMOVED;
 use super::inside::Inside;
 use super::memory_files::Part;
 use super::preflight::{Descriptor, descriptors_of};
 use super::processes::{self, Mapped, Process, Tree, mapped_in};
-use super::reach;
+use super::{aside, reach, stops};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::inject::Held;
 use rt_sys::seccomp::{self, Filter};
@@ -476,7 +474,7 @@ pub(super) fn replace(tree: &Tree, inside: &Inside<'_>, several_ids: bool) -> Re
     for process in all.iter().flat_map(Removed::members) {
         for thread in processes::threads(process.pid)? {
             let Entry::Vacant(place) = held.entry(thread) else { continue };
-            if !calls::is_stopped(process.pid, thread)? {
+            if !stops::is_stopped(process.pid, thread)? {
                 return Err(err!("{}: it does not stop", process.shown()).hint("try again"));
             }
             place.insert(Held::begin(thread)?);

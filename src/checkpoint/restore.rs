@@ -16,7 +16,7 @@ use super::manifest::{Kind, Manifest};
 use super::places::Places;
 use super::processes::{Process, Status, threads};
 use super::reach::{self, Reach};
-use super::{aside, criu_log, filters, left, memory_fs, requeue};
+use super::{aside, criu_log, filters, left, memory_fs, requeue, stops};
 use crate::container::{self, Checkpoint, Choice, CreateOptions, FixedIds, Held, Limits, Moment, Signalled};
 use crate::store::Store;
 use rt_config::Lookup;
@@ -268,6 +268,14 @@ impl Checkpoint for Restore {
     fn check(&self, config: &Spec, most: &Limits, others: &[i32]) -> Result<()> {
         let Some(source) = &self.source else { bail!("there is no image") };
         check(&source.manifest, &memory_fs::own(config), most, others)
+    }
+
+    fn forget_stops(&self) -> Result<()> {
+        stops::forget_restored()
+    }
+
+    fn continue_all(&self) -> Result<()> {
+        stops::go_on()
     }
 
     fn goes_on(&self, store: &Store, id: &str) -> Result<()> {

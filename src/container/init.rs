@@ -241,7 +241,9 @@ impl Init<'_> {
                     let checked = checkpoint.check(config, &most, &held.by);
                     checked.inspect_err(|_| drop(signal::send(-1, libc::SIGKILL)))
                 };
-                Some(checkpoint.restore(config, &most, self.runtime, &mut held)?)
+                let program = checkpoint.restore(config, &most, self.runtime, &mut held)?;
+                checkpoint.forget_stops()?;
+                Some((checkpoint, program))
             }
             None => None,
         };
@@ -283,8 +285,8 @@ impl Init<'_> {
                 Err(e) => e,
             });
         }
-        if let (Some(program), Some(exe)) = (program, &own_exe) {
-            return Err(pid1::become_init_of(program, exe));
+        if let (Some((checkpoint, program)), Some(exe)) = (program, &own_exe) {
+            return Err(pid1::become_init_of(checkpoint, program, exe));
         }
         self.run_before_program(&mut prepared, &state, exported.as_ref())?;
         if let Some((holder, dir)) = self.holder {

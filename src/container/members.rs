@@ -89,7 +89,8 @@ impl<'a> Members<'a> {
             if new.is_empty() {
                 break;
             }
-            for pid in new {
+            // Children, which mostly have higher numbers, go on before a parent can find that they have stopped.
+            for pid in new.into_iter().rev() {
                 self.send(pid, number)?;
             }
         }

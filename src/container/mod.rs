@@ -442,6 +442,13 @@ pub(crate) trait Checkpoint: std::fmt::Debug {
     /// they have open with the container.
     fn check(&self, config: &Spec, most: &Limits, others: &[i32]) -> Result<()>;
 
+    /// Called when they have been made, while this process has its capabilities still: none of them is to learn that its children have
+    /// been stopped. They are those of this one's /proc.
+    fn forget_stops(&self) -> Result<()>;
+
+    /// Has all processes of this one's /proc go on.
+    fn continue_all(&self) -> Result<()>;
+
     /// Called in the runtime when the program goes on, or is about to: it gets back what no memory holds.
     fn goes_on(&self, store: &Store, id: &str) -> Result<()>;
 

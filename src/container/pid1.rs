@@ -8,9 +8,9 @@
 //! descriptor: nothing of the host is left in its memory, neither the caller's environment nor what `rt` has read. Its
 //! executable is what `protect` has seen to: a file that nobody inside can write, or a sealed copy.
 
-use super::init;
 use super::plan::ProcessPlan;
 use super::program::Prepared;
+use super::{Checkpoint, init};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::ns::Namespaces;
 use rt_sys::process::{self, ExecArgs, Memory};
@@ -49,7 +49,7 @@ pub(super) fn become_init(plan: &ProcessPlan, exe: &OwnedFd, prepared: &mut Prep
 
 /// Becomes the init of restored processes, which are this process's children and stopped, and has them go on. `program` is the
 /// one that the exit code is of. Returns only the error.
-pub(super) fn become_init_of(program: i32, exe: &OwnedFd) -> Error {
+pub(super) fn become_init_of(checkpoint: &dyn Checkpoint, program: i32, exe: &OwnedFd) -> Error {
     let first = rustix::process::getpid();
     if first != Pid::INIT {
         return err!("this is process {first:?} of its PID namespace, and not the first");
@@ -58,10 +58,9 @@ pub(super) fn become_init_of(program: i32, exe: &OwnedFd) -> Error {
         return e;
     }
     signal::block_all();
-    // All that this process can reach: those of its PID namespace.
-    match signal::send(-1, libc::SIGCONT) {
+    match checkpoint.continue_all() {
         Ok(()) => serve_for(program, exe),
-        Err(e) => e.context("continue the restored processes"),
+        Err(e) => e,
     }
 }
 

@@ -123,6 +123,7 @@ impl Init<'_> {
         if self.only_child()?.pid != first.pid {
             bail!("criu has left another process than it has shown");
         }
+        beside(|| checkpoint.forget_stops())?;
         if let Some(link) = self.link {
             link.tell(&FromInit::Pid(first.pid.as_raw_nonzero().get()))?;
             link.tell(&FromInit::Ready(None))?;
@@ -132,11 +133,8 @@ impl Init<'_> {
                 link.tell(&FromInit::Detached)?;
             }
         }
-        beside(|| match signal::send(-1, libc::SIGCONT) {
-            // There are no others.
-            Err(e) if e.is(libc::ESRCH) => Ok(()),
-            sent => sent.context(|| "continue the restored processes"),
-        })?;
+        beside(|| checkpoint.continue_all())?;
+        // The kernel does not send it to the first one of a PID namespace together with the others (kill(2)).
         signal::send_pidfd(&first.pidfd, libc::SIGCONT).context(|| "continue the restored program")?;
         Ok(())
     }

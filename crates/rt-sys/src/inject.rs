@@ -182,6 +182,59 @@ impl Held {
         self.set_registers(&registers).context(shown)
     }
 
+    /// Takes the signal that a child has been stopped (SIGCHLD) away from the thread's process, for which it waits. Others stay.
+    ///
+    /// # Errors
+    /// The thread has ended.
+    pub fn forget_stop_of_child(&self) -> Result<()> {
+        let shown = || format!("take a signal from thread {}", self.id);
+        let waiting = |flags| self.waiting(flags).context(shown);
+        // SAFETY: si_status is part of what the kernel says of children (sigaction(2)).
+        let is_stop = |info: &libc::siginfo_t| {
+            info.si_code == libc::CLD_STOPPED && unsafe { info.si_status() } == libc::SIGSTOP
+        };
+        let of_process = waiting(libc::PTRACE_PEEKSIGINFO_SHARED as u32)?;
+        // Its own the thread would get first.
+        let is_childs = |info: &libc::siginfo_t| info.si_signo == libc::SIGCHLD;
+        if waiting(0)?.iter().any(is_childs) || !of_process.iter().any(is_stop) {
+            return Ok(());
+        }
+        // Before a thread goes back to its program, the kernel shows each signal that is not blocked to whoever traces it.
+        let blocked = self.blocked().context(shown)?;
+        self.block(!(1 << (libc::SIGCHLD - 1))).context(shown)?;
+        let taken = self.take();
+        self.block(blocked).and(taken).context(shown)
+    }
+
+    /// Has the thread come to its next signal, and go on without it to the stop behind.
+    fn take(&self) -> Result<()> {
+        loop {
+            request(libc::PTRACE_CONT as _, self.id, 0, 0)?;
+            // It may tell once more that it is stopped, before it looks for signals.
+            if wait(self.id)? >> 16 != libc::PTRACE_EVENT_STOP {
+                break;
+            }
+        }
+        request(libc::PTRACE_INTERRUPT as _, self.id, 0, 0)?;
+        request(libc::PTRACE_CONT as _, self.id, 0, 0)?;
+        wait(self.id).map(drop)
+    }
+
+    /// What waits for the thread, or (PTRACE_PEEKSIGINFO_SHARED, ptrace(2)) for its process.
+    fn waiting(&self, flags: u32) -> Result<Vec<libc::siginfo_t>> {
+        let mut found = Vec::new();
+        loop {
+            let args = libc::ptrace_peeksiginfo_args { off: found.len() as u64, flags, nr: 1 };
+            // SAFETY: all zeros are such a structure.
+            let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+            let (args, data) = ((&raw const args) as usize, (&raw mut info) as u64);
+            match request(libc::PTRACE_PEEKSIGINFO as _, self.id, args, data)? {
+                0 => return Ok(found),
+                _ => found.push(info),
+            }
+        }
+    }
+
     fn memory_path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/mem", self.id))
     }
@@ -223,7 +276,7 @@ impl Held {
     fn set_registers(&self, registers: &Registers) -> Result<()> {
         let base = (registers as *const Registers).cast_mut().cast();
         let mut part = libc::iovec { iov_base: base, iov_len: size_of::<Registers>() };
-        request(libc::PTRACE_SETREGSET as _, self.id, GENERAL, (&raw mut part) as u64)
+        request(libc::PTRACE_SETREGSET as _, self.id, GENERAL, (&raw mut part) as u64).map(drop)
     }
 
     fn blocked(&self) -> Result<u64> {
@@ -234,6 +287,7 @@ impl Held {
 
     fn block(&self, signals: u64) -> Result<()> {
         request(libc::PTRACE_SETSIGMASK as _, self.id, size_of::<u64>(), (&raw const signals) as u64)
+            .map(drop)
     }
 
     /// Has it execute one instruction.
@@ -271,9 +325,9 @@ fn wait(id: i32) -> Result<i32> {
     }
 }
 
-fn request(what: libc::c_long, id: i32, address: usize, data: u64) -> Result<()> {
-    // SAFETY: what the kernel reads or writes at `data` the callers keep over the call.
-    check(unsafe { libc::syscall(libc::SYS_ptrace, what, id, address, data) }).map(drop)
+fn request(what: libc::c_long, id: i32, address: usize, data: u64) -> Result<libc::c_long> {
+    // SAFETY: what the kernel reads or writes by `address` and `data` the callers keep over the call.
+    check(unsafe { libc::syscall(libc::SYS_ptrace, what, id, address, data) })
 }
 
 #[cfg(test)]
