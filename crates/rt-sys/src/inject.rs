@@ -189,11 +189,12 @@ impl Held {
     pub fn forget_stop_of_child(&self) -> Result<()> {
         let shown = || format!("take a signal from thread {}", self.id);
         let waiting = |flags| self.waiting(flags).context(shown);
-        // SAFETY: si_status is part of what the kernel says of children (sigaction(2)).
         let is_stop = |info: &libc::siginfo_t| {
-            info.si_code == libc::CLD_STOPPED && unsafe { info.si_status() } == libc::SIGSTOP
+            // SAFETY: si_status is part of what the kernel says of children (sigaction(2)).
+            let status = unsafe { info.si_status() };
+            [info.si_signo, info.si_code, status] == [libc::SIGCHLD, libc::CLD_STOPPED, libc::SIGSTOP]
         };
-        let of_process = waiting(libc::PTRACE_PEEKSIGINFO_SHARED as u32)?;
+        let of_process = waiting(libc::PTRACE_PEEKSIGINFO_SHARED)?;
         // Its own the thread would get first.
         let is_childs = |info: &libc::siginfo_t| info.si_signo == libc::SIGCHLD;
         if waiting(0)?.iter().any(is_childs) || !of_process.iter().any(is_stop) {
