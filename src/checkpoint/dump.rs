@@ -26,7 +26,7 @@ use rt_sys::error::{Context, Result};
 use rt_sys::ns::{self, Namespace, Namespaces};
 use rt_sys::process::{self, Memory};
 use rt_sys::seccomp::Filter;
-use rt_sys::{bail, err, fd, mount};
+use rt_sys::{bail, err, fd, mount, signal};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, Mode, OFlags};
 use std::cmp::Reverse;
@@ -154,7 +154,13 @@ impl Subject {
         let own = memory_fs::own(&self.spec);
         let inside = || Inside::of(&tree.program().dir(), &own);
         removed::check_others(&tree, &inside()?, &self.check(&tree, Stage::Before)?.removed)?;
-        self.run_for_user(|| removed::replace(&tree, &inside()?, several_ids))?;
+        aside::run(|| {
+            if self.namespaces.contains(Namespace::User) {
+                self.join_user()?;
+            }
+            signal::block_all();
+            removed::replace(&tree, &inside()?, several_ids)
+        })?;
         self.check(&tree, Stage::Stopped)
     }
 

@@ -199,8 +199,13 @@ pub(super) fn check_queues(image: &Image) -> Result<()> {
     let Some(text) = image.file(QUEUES)? else { return Ok(()) };
     match passes_descriptors(&text).ok_or_else(|| unknown_form(image, QUEUES))? {
         false => Ok(()),
-        true => Err(err!("a descriptor is on its way through a socket").hint("have it received before")),
+        true => Err(is_on_its_way()),
     }
+}
+
+/// What others could put there is not looked at, and what is exchanged is not exchanged there.
+pub(super) fn is_on_its_way() -> Error {
+    err!("a descriptor is on its way through a socket").hint("have it received before")
 }
 
 pub(super) fn unknown_form(image: &Image, name: &str) -> Error {

@@ -2,14 +2,19 @@
 //!
 //! A criu without privilege opens what is mapped by its name, and such a file has none. So the processes, which are stopped, get a file in
 //! memory (memfd_create(2)) with the same content in its place, of which criu knows: mapped at the same addresses, and by the same
-//! descriptors. They make the system calls themselves ([`rt_sys::inject`]). What a program can do with a file that has no name, it can do
-//! with this one, too; whether the program is dumped then, or goes on, makes no difference.
+//! descriptors ([`super::exchange`]). What a program can do with a file that has no name, it can do with this one, too; whether the
+//! program is dumped then, or goes on, makes no difference.
+//!
+//! The kernel says of a name that it is removed, and not of a file: sem_open(3) gives a file its name by link(2), and removes the one by
+//! which it has mapped it. A file that still has a name is mapped once more by that.
 
+use super::exchange::{Exchange, Origin};
 use super::files::REMOVED;
 use super::inside::Inside;
 use super::memory_files::Part;
+use super::names;
 use super::preflight::{Descriptor, descriptors_of};
-use super::processes::{self, Mapped, Process, Tree, mapped_in};
+use super::processes::{self, Mapped, Process, Status, Tree, mapped_in};
 use super::{aside, reach, stops};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::inject::Held;
@@ -17,58 +22,58 @@ use rt_sys::seccomp::{self, Filter};
 use rt_sys::{bail, err, fd, look, process};
 use rustix::fd::AsRawFd;
 use rustix::fs::{self, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What the kernel calls mappings (VmFlags of proc_pid_smaps(5)) of which the new one is the same. Others have something that is lost with
 /// them: locks, advice, huge pages.
 const FLAGS: [&str; 10] = ["rd", "wr", "ex", "sh", "mr", "mw", "me", "ms", "sd", "nr"];
-/// How long a name of a file in memory may be, in bytes (memfd_create(2)).
-const LONGEST: usize = 249;
-/// How much is copied at a time, in bytes.
-const CHUNK: usize = 1 << 20;
 
-/// A removed file of which memory is mapped.
+/// A file of which memory is mapped by a name that has been removed.
 #[derive(Debug)]
 pub(super) struct Removed<'a> {
     /// The name that it had.
-    name: String,
+    pub name: String,
     /// Its device and inode, as procfs writes them.
     file: [String; 2],
-    /// How much is mapped, in bytes, everywhere the same: the first ones.
-    length: u64,
-    pieces: Vec<Piece<'a>>,
-    opened: Vec<Open<'a>>,
-    /// Of a file that somebody has open, the size and the mode.
-    known: Option<(u64, Mode)>,
+    /// Where it is mapped, and by which descriptors it is open: what is known by a name that it has is not among them.
+    pub pieces: Vec<Piece<'a>>,
+    pub opened: Vec<Open<'a>>,
+    /// Of a file that somebody has open, what the kernel says of it.
+    known: Option<fs::Stat>,
+    /// A name that it still has.
+    other: Option<PathBuf>,
 }
 
 /// Where it is mapped.
 #[derive(Debug)]
-struct Piece<'a> {
-    process: &'a Process,
-    addresses: Range<u64>,
+pub(super) struct Piece<'a> {
+    pub process: &'a Process,
+    pub addresses: Range<u64>,
+    /// Where in the file it begins.
+    pub offset: u64,
     /// PROT_* (mmap(2)).
-    protection: i32,
+    pub protection: i32,
     /// The file was open for writing, too.
-    can_be_written: bool,
+    pub can_be_written: bool,
+    /// The name by which it has been mapped is there.
+    is_named: bool,
 }
 
 /// A descriptor of it.
 #[derive(Debug)]
-struct Open<'a> {
-    process: &'a Process,
-    number: i32,
+pub(super) struct Open<'a> {
+    pub process: &'a Process,
+    pub number: i32,
     /// Those of open(2).
-    flags: OFlags,
-    position: u64,
+    pub flags: OFlags,
+    pub position: u64,
     /// The place of one that was found before, and is of the same open file: a child has it from its parent.
-    same: Option<usize>,
+    pub same: Option<usize>,
 }
 
 /// True where `mapped` is such memory: shared, on a file system in memory.
@@ -85,59 +90,71 @@ impl<'a> Removed<'a> {
     ///
     /// # Errors
     /// The first one that cannot be kept, and why. `several_ids` is whether the container has more than one user id.
-    pub(super) fn all(
+    fn all(
         tree: &'a Tree,
         inside: &Inside<'_>,
         descriptors: &[Descriptor<'a>],
         several_ids: bool,
     ) -> Result<Vec<Removed<'a>>> {
-        let mut found: BTreeMap<String, Removed<'a>> = BTreeMap::new();
+        let mut all = Vec::new();
         for process in &tree.processes {
             let maps = fd::read_file(&process.dir().join("maps"))
                 .context(|| format!("look at the memory of {}", process.shown()))?;
-            let maps = String::from_utf8_lossy(&maps).into_owned();
-            let mut all = mapped_in(&maps).filter(|mapped| is_removed(mapped, inside)).peekable();
-            let flags = if all.peek().is_some() { reach::flags_of(process)? } else { BTreeMap::new() };
-            for mapped in all {
-                let piece = Piece::of(process, &mapped, &flags, several_ids)?;
-                let length = piece.addresses.end - piece.addresses.start;
-                let removed = found.entry(mapped.file.to_owned()).or_insert_with(|| Removed {
-                    name: mapped.path.strip_suffix(REMOVED).unwrap_or(mapped.path).to_owned(),
-                    file: [mapped.device.to_owned(), mapped.inode.to_owned()],
-                    length,
-                    pieces: Vec::new(),
-                    opened: Vec::new(),
-                    known: None,
-                });
-                if length != removed.length {
-                    return Err(refused(
-                        process,
-                        mapped.path,
-                        "parts of which differ",
-                        "map all of it everywhere",
-                    ));
+            all.push((process, String::from_utf8_lossy(&maps).into_owned()));
+        }
+        let mut found: BTreeMap<[String; 2], Removed<'a>> = BTreeMap::new();
+        for mapped in
+            all.iter().flat_map(|(_, maps)| mapped_in(maps)).filter(|mapped| is_removed(mapped, inside))
+        {
+            let file = [mapped.device, mapped.inode].map(str::to_owned);
+            let name = mapped.path.strip_suffix(REMOVED).unwrap_or(mapped.path).to_owned();
+            let (pieces, opened) = (Vec::new(), Vec::new());
+            let removed = || Removed { name, file: file.clone(), pieces, opened, known: None, other: None };
+            found.entry(file.clone()).or_insert_with(removed);
+        }
+        for (process, maps) in &all {
+            let mut flags = None;
+            for mapped in mapped_in(maps).filter(|mapped| mapped.is_shared) {
+                let Some(removed) = found.get_mut(&[mapped.device, mapped.inode].map(str::to_owned)) else {
+                    continue;
+                };
+                if flags.is_none() {
+                    flags = Some(reach::flags_of(process)?);
                 }
-                removed.pieces.push(piece);
+                removed
+                    .pieces
+                    .extend(flags.as_ref().map(|flags| Piece::of(process, &mapped, flags)).transpose()?);
             }
         }
         let mut found: Vec<Removed<'a>> = found.into_values().collect();
         for removed in &mut found {
             removed.find_open(descriptors)?;
-            removed.check_users()?;
+            removed.find_name(inside)?;
+            match removed.other {
+                None => removed.check_whole(several_ids).and_then(|()| removed.check_users())?,
+                Some(_) => removed.pieces.retain(|piece| !piece.is_named),
+            }
         }
         Ok(found)
     }
 
     /// Finds the descriptors of it.
     fn find_open(&mut self, descriptors: &[Descriptor<'a>]) -> Result<()> {
-        // A name can be written in two ways, so the file itself counts.
-        for descriptor in descriptors.iter().filter(|descriptor| descriptor.text().ends_with(REMOVED)) {
+        // A name can be written in two ways, so the file itself counts. Linux tells its inode since 5.14.
+        let may_be = |descriptor: &&Descriptor<'_>| match descriptor.field("ino") {
+            Some(inode) => inode == self.file[1],
+            None => descriptor.target.is_absolute(),
+        };
+        for descriptor in descriptors.iter().filter(may_be) {
             let target = descriptor.text();
             let stat = fs::stat(descriptor.path()).context(|| format!("look at {target}"))?;
-            if !self.is(&stat) {
+            if !is_file(&self.file, &stat) {
                 continue;
             }
-            let size = stat.st_size.unsigned_abs();
+            self.known = Some(stat);
+            if stat.st_nlink > 0 && !target.ends_with(REMOVED) {
+                continue;
+            }
             let mut open = Open::of(descriptor)?;
             for (number, other) in self.opened.iter().enumerate() {
                 let [one, other] = [&open, other].map(|open| (open.process.pid, open.number));
@@ -146,20 +163,58 @@ impl<'a> Removed<'a> {
                     break;
                 }
             }
-            if !Part::First(self.length).is_all_of(size) {
-                return Err(
-                    descriptor.refused(&format!("{target}, of which a part is mapped"), "map all of it")
-                );
-            }
-            self.known = Some((size, Mode::from_raw_mode(stat.st_mode & 0o7777)));
             self.opened.push(open);
         }
         Ok(())
     }
 
-    fn is(&self, stat: &fs::Stat) -> bool {
+    /// Looks for a name that it has, unless the kernel says that it has none.
+    fn find_name(&mut self, inside: &Inside<'_>) -> Result<()> {
+        if self.known.is_some_and(|stat| stat.st_nlink == 0) {
+            return Ok(());
+        }
+        let users = self.pieces[0].process.users()?;
         let [device, inode] = &self.file;
-        reach::device_number(stat.st_dev) == *device && stat.st_ino.to_string() == *inode
+        let (device, inode) = (reach::decimal(device).unwrap_or_default(), inode.parse().unwrap_or_default());
+        self.other = names::find(inside, &device, inode, &users)?;
+        match self.other.is_none() && (self.known.is_some() || self.pieces.iter().any(|piece| piece.is_named))
+        {
+            false => Ok(()),
+            true => Err(self.refused("which has another name that is not found", KEEP)),
+        }
+    }
+
+    /// Refuses what a copy would not be.
+    fn check_whole(&self, several_ids: bool) -> Result<()> {
+        let length = self.length();
+        if self.pieces.iter().any(|piece| piece.offset != 0) {
+            return Err(self.refused("and not its first part", "map all of it"));
+        }
+        if self.pieces.iter().any(|piece| piece.addresses.end - piece.addresses.start != length) {
+            return Err(self.refused("parts of which differ", "map all of it everywhere"));
+        }
+        // criu would make it writable, for others than who may write it now.
+        if several_ids && self.pieces.iter().any(|piece| !piece.can_be_written) {
+            return Err(self.refused("for reading alone", KEEP));
+        }
+        match self.known {
+            Some(stat) if !Part::First(length).is_all_of(stat.st_size.unsigned_abs()) => {
+                Err(self.refused("and not all of it", "map all of it"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses what processes of several users share: each of them opens the new file by way of the first one.
+    fn check_users(&self) -> Result<()> {
+        let Some(first) = self.members().next() else { return Ok(()) };
+        let users = first.users()?;
+        for process in self.members() {
+            if process.users()? != users {
+                return Err(self.refused("which processes of several users share", KEEP));
+            }
+        }
+        Ok(())
     }
 
     fn members(&self) -> impl Iterator<Item = &'a Process> {
@@ -167,110 +222,45 @@ impl<'a> Removed<'a> {
         mapping.chain(self.opened.iter().map(|open| open.process))
     }
 
-    /// Refuses what processes of several users share: each of them opens the new file by way of the first one.
-    fn check_users(&self) -> Result<()> {
-        let users = self.pieces[0].process.users()?;
-        for process in self.members() {
-            if process.users()? != users {
-                let path = format!("{}{REMOVED}", self.name);
-                return Err(refused(process, &path, "which processes of several users share", KEEP));
-            }
-        }
-        Ok(())
+    /// How much is mapped, in bytes.
+    pub(super) fn length(&self) -> u64 {
+        self.pieces.first().map_or(0, |piece| piece.addresses.end - piece.addresses.start)
     }
 
-    /// Puts a file in memory in its place, by the threads of `held`.
-    fn replace(&self, held: &BTreeMap<i32, Held>) -> Result<()> {
-        let mut calls = Calls { held, opened: Vec::new() };
-        let replaced = self.open_anew(&mut calls).and_then(|(pieces, opened)| {
-            // All that can fail for a reason is done.
-            let mut here = self.pieces.iter().zip(pieces);
-            here.try_for_each(|(piece, number)| piece.map(&calls, number))?;
-            let mut open = self.opened.iter().zip(opened);
-            open.try_for_each(|(open, number)| open.put(&calls, number))
-        });
-        calls.close();
-        replaced.context(|| format!("keep {} (deleted)", self.name))
+    /// Its size in bytes, and its mode; `None` where nobody has it open.
+    pub(super) fn size(&self) -> Option<(u64, Mode)> {
+        self.known.map(|stat| (stat.st_size.unsigned_abs(), Mode::from_raw_mode(stat.st_mode & 0o7777)))
     }
 
-    /// Makes a file in memory with the content, and has each process open it. The descriptors for what it has mapped, and for what it has
-    /// open.
-    fn open_anew(&self, calls: &mut Calls<'_>) -> Result<(Vec<u64>, Vec<u64>)> {
-        let maker = self.pieces[0].process;
-        let name = self.name.rsplit('/').next().unwrap_or_default().as_bytes();
-        let name = [&name[..name.len().min(LONGEST)], b"\0"].concat();
-        let made = calls.open(maker, libc::SYS_memfd_create, &name, |name| {
-            [name, libc::MFD_CLOEXEC.into(), 0, 0, 0, 0]
-        })?;
-        self.fill(maker, made)?;
-        let path = format!("/proc/{}/fd/{made}\0", maker.inside);
-        let open = |calls: &mut Calls<'_>, process: &Process, flags: OFlags| {
-            let flags = u64::from((flags | OFlags::CLOEXEC).bits());
-            calls.open(process, libc::SYS_openat, path.as_bytes(), |path| {
-                [libc::AT_FDCWD as u64, path, flags, 0, 0, 0]
-            })
-        };
-        let mut pieces = Vec::new();
-        for piece in &self.pieces {
-            let flags = if piece.can_be_written { OFlags::RDWR } else { OFlags::RDONLY };
-            pieces.push(open(calls, piece.process, flags)?);
-        }
-        let mut opened: Vec<u64> = Vec::new();
-        for known in &self.opened {
-            let shared = match known.same {
-                Some(number) => calls.share(known.process, self.opened[number].process, opened[number])?,
-                None => None,
-            };
-            let number = match shared {
-                Some(number) => number,
-                None => open(calls, known.process, known.flags)?,
-            };
-            opened.push(number);
-        }
-        Ok((pieces, opened))
+    pub(super) fn refused(&self, what: &str, remedy: &str) -> Error {
+        let shown = self.members().next().map_or_else(|| "the program".to_owned(), Process::shown);
+        let path = format!("{}{REMOVED}", self.name);
+        err!("{shown} has {path} in its memory, a file that has been removed, {what}").hint(remedy)
     }
 
-    /// Copies the content to the file in memory that is descriptor `number` of `maker`.
-    fn fill(&self, maker: &Process, number: u64) -> Result<()> {
-        let path = maker.dir().join(format!("fd/{number}"));
-        let shown = || format!("write {}", path.display());
-        let file = fs::open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).context(shown)?;
-        if reach::device_number(fd::stat(&file)?.st_dev) != reach::memory_device()? {
-            bail!("{}: no file in memory", shown());
+    /// Where the program gets it from.
+    fn origin(&self, inside: &Inside<'_>) -> Result<Origin> {
+        let [device, inode] = &self.file;
+        match &self.other {
+            Some(path) => Ok(Origin::Name(path.clone(), [device.clone(), inode.clone()])),
+            None => {
+                let device = reach::decimal(device);
+                let mount = inside.mounts.iter().find(|mount| Some(&mount.device) == device.as_ref());
+                let opened = mount.map(|mount| inside.find(&mount.point)).transpose()?.flatten();
+                let space =
+                    opened.map(fs::fstatvfs).transpose().context(|| format!("look at {}", self.name))?;
+                // One without a limit has no blocks.
+                let free =
+                    space.filter(|space| space.f_blocks > 0).map(|space| space.f_bfree * space.f_frsize);
+                Ok(Origin::Copy { free })
+            }
         }
-        let file = File::from(file);
-        let memory = File::open(maker.dir().join("mem")).context(|| format!("look at {}", maker.shown()))?;
-        let (start, mut at) = (self.pieces[0].addresses.start, 0);
-        let mut chunk = vec![0; CHUNK];
-        while at < self.length {
-            let most = usize::try_from(self.length - at).map_or(CHUNK, |rest| rest.min(CHUNK));
-            let read = match memory.read_at(&mut chunk[..most], start + at) {
-                // Behind the end of the file no page can be had.
-                Err(e) if e.raw_os_error() == Some(libc::EIO) => 0,
-                read => read.context(|| format!("read the memory of {}", maker.shown()))?,
-            };
-            if read == 0 {
-                break;
-            }
-            // What is zero everywhere needs no memory.
-            let page = rt_sys::start::page_size();
-            for (n, part) in
-                chunk[..read].chunks(page).enumerate().filter(|(_, part)| part.iter().any(|byte| *byte != 0))
-            {
-                file.write_all_at(part, at + (n * page) as u64).context(shown)?;
-            }
-            at += read as u64;
-        }
-        let size = match self.known {
-            Some((size, _)) if size > at => bail!("{}: its memory cannot be read", maker.shown()),
-            Some((size, mode)) => {
-                fs::fchmod(&file, mode).context(shown)?;
-                size
-            }
-            None => at,
-        };
-        file.set_len(size).context(shown)
     }
+}
+
+/// True where `stat` is of the file with that device and inode, as procfs writes them.
+pub(super) fn is_file([device, inode]: &[String; 2], stat: &fs::Stat) -> bool {
+    reach::device_number(stat.st_dev) == *device && stat.st_ino.to_string() == *inode
 }
 
 /// Refuses what a process outside of `tree` shares, which would be alone with it. `files` are those of [`super::preflight::Found`]. This
@@ -281,104 +271,105 @@ pub(super) fn check_others(tree: &Tree, inside: &Inside<'_>, files: &BTreeSet<[S
     if files.is_empty() {
         return Ok(());
     }
+    let users = tree.program().users()?;
     for entry in look::entries("/proc")? {
         let pid = entry.file_name().and_then(|name| name.to_str()?.parse::<i32>().ok());
         let Some(pid) = pid.filter(|pid| tree.processes.iter().all(|process| process.pid != *pid)) else {
             continue;
         };
-        if let Some(path) = had_by(&entry, &files)? {
-            return Err(err!("the program has {path} in its memory, a file that has been removed, which process {pid} shares")
+        if let Some(path) = had_by(&entry, &files, &users)? {
+            return Err(err!("the program has {path} in its memory, a file that has been removed, which process {pid} shares, or may share")
                 .hint("criu keeps none that share with others"));
         }
     }
     Ok(())
 }
 
-/// Which of the files the process with this directory in procfs has mapped or open. One that may not be looked at is another user's, or
-/// ends.
-fn had_by(dir: &Path, files: &[&[String; 3]]) -> Result<Option<String>> {
-    let may_not = |e: &Error| {
-        [libc::EACCES, libc::EPERM, libc::ENOENT, libc::ESRCH].into_iter().any(|errno| e.is(errno))
+/// Which of the files the process with this directory in procfs has mapped or open. One that may not be looked at is another user's, who
+/// may not open what is `users`' alone, or ends.
+fn had_by(dir: &Path, files: &[&[String; 3]], users: &[u32]) -> Result<Option<String>> {
+    let has_ended = |e: &Error| [libc::ENOENT, libc::ESRCH].into_iter().any(|errno| e.is(errno));
+    let may_not = |e: &Error| [libc::EACCES, libc::EPERM].into_iter().any(|errno| e.is(errno));
+    let maps = match fd::read_file(&dir.join("maps")) {
+        Err(e) if has_ended(&e) => return Ok(None),
+        Err(e) if may_not(&e) => return may_share(dir, users).map(|may| may.then(|| files[0][2].clone())),
+        maps => maps.context(|| format!("look at {}", dir.display()))?,
     };
     let find = |device: &str, inode: &str| {
         let found = files.iter().find(|[had, number, _]| had == device && number == inode);
         found.map(|[.., path]| path.clone())
-    };
-    let maps = match fd::read_file(&dir.join("maps")) {
-        Err(e) if may_not(&e) => return Ok(None),
-        maps => maps.context(|| format!("look at {}", dir.display()))?,
     };
     let maps = String::from_utf8_lossy(&maps);
     if let Some(path) = mapped_in(&maps).find_map(|mapped| find(mapped.device, mapped.inode)) {
         return Ok(Some(path));
     }
     let links = match look::entries(dir.join("fd")) {
-        Err(e) if may_not(&e) => return Ok(None),
+        Err(e) if has_ended(&e) || may_not(&e) => return Ok(None),
         links => links?,
     };
-    Ok(links
-        .iter()
-        .filter_map(|link| fs::stat(link).ok())
-        .find_map(|stat| find(&reach::device_number(stat.st_dev), &stat.st_ino.to_string())))
+    for link in links {
+        // To ask a file system that does not answer would keep the program stopped. Linux tells the inode since 5.14.
+        let info = match fd::read_file(&dir.join("fdinfo").join(link.file_name().unwrap_or_default())) {
+            Err(e) if has_ended(&e) || may_not(&e) => continue,
+            info => info.context(|| format!("look at {}", dir.display()))?,
+        };
+        let info = String::from_utf8_lossy(&info);
+        let inode = info.lines().find_map(|line| Some(line.strip_prefix("ino:")?.trim()));
+        if inode.is_some_and(|inode| files.iter().all(|[_, number, _]| number != inode)) {
+            continue;
+        }
+        let stat = match fs::stat(&link) {
+            Err(Errno::NOENT | Errno::SRCH | Errno::ACCESS | Errno::PERM) => continue,
+            stat => stat.context(|| format!("look at {}", link.display()))?,
+        };
+        if let Some(path) = find(&reach::device_number(stat.st_dev), &stat.st_ino.to_string()) {
+            return Ok(Some(path));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a process that may not be looked at may have memory of `users`: it is theirs, and has used shared memory (RssShmem,
+/// proc_pid_status(5)). Those that log users in, and inits of `rt`'s, have not.
+fn may_share(dir: &Path, users: &[u32]) -> Result<bool> {
+    let status = match fd::read_file(&dir.join("status")) {
+        Err(e) if e.is(libc::ENOENT) || e.is(libc::ESRCH) => return Ok(false),
+        status => Status(status.context(|| format!("look at {}", dir.display()))?),
+    };
+    let is_theirs = status.numbers("Uid")?.iter().any(|user| users.contains(user));
+    Ok(is_theirs && status.text("RssShmem").is_some_and(|used| !used.starts_with("0 ")))
 }
 
 /// What helps where nothing else does.
 const KEEP: &str = "the program must keep its name until it ends";
 
-fn refused(process: &Process, path: &str, what: &str, remedy: &str) -> Error {
-    let shown = process.shown();
-    err!("{shown} has {path} in its memory, a file that has been removed, {what}").hint(remedy)
-}
-
 impl<'a> Piece<'a> {
-    fn of(
-        process: &'a Process,
-        mapped: &Mapped<'_>,
-        flags: &BTreeMap<u64, String>,
-        several_ids: bool,
-    ) -> Result<Self> {
-        if mapped.offset != 0 {
-            return Err(refused(process, mapped.path, "and not its first part", "map all of it"));
-        }
+    fn of(process: &'a Process, mapped: &Mapped<'_>, flags: &BTreeMap<u64, String>) -> Result<Self> {
+        let refused = |what: &str| {
+            let shown = process.shown();
+            err!("{shown} has {} in its memory, a file that has been removed, {what}", mapped.path).hint(KEEP)
+        };
         let flags = flags.get(&mapped.addresses.start);
-        let flags =
-            flags.ok_or_else(|| refused(process, mapped.path, "of which the kernel tells little", KEEP))?;
-        let has = |wanted| flags.split(' ').any(|flag| flag == wanted);
-        if let Some(other) = flags.split(' ').find(|flag| !FLAGS.contains(flag)) {
-            return Err(refused(
-                process,
-                mapped.path,
-                &format!("with the flag {other} of proc_pid_smaps(5)"),
-                KEEP,
-            ));
-        }
-        // criu would make it writable, for others than who may write it now.
-        if several_ids && !has("mw") {
-            return Err(refused(process, mapped.path, "for reading alone", KEEP));
+        let flags = flags.ok_or_else(|| refused("of which the kernel tells little"))?;
+        let has = |wanted: &str| flags.split(' ').any(|flag| flag == wanted);
+        let is_named = !mapped.path.ends_with(REMOVED);
+        if let Some(other) = flags.split(' ').find(|flag| !is_named && !FLAGS.contains(flag)) {
+            return Err(refused(&format!("with the flag {other} of proc_pid_smaps(5)")));
         }
         let bits = [("rd", libc::PROT_READ), ("wr", libc::PROT_WRITE), ("ex", libc::PROT_EXEC)];
         let protection = bits.into_iter().filter(|(flag, _)| has(flag)).fold(0, |all, (_, bit)| all | bit);
-        Ok(Piece { process, addresses: mapped.addresses.clone(), protection, can_be_written: has("mw") })
-    }
-}
-
-impl Piece<'_> {
-    /// Has its process map descriptor `number` there.
-    fn map(&self, calls: &Calls<'_>, number: u64) -> Result<()> {
-        let Range { start, end } = self.addresses;
-        let how = (libc::MAP_SHARED | libc::MAP_FIXED) as u64;
-        let args = [start, end - start, self.protection as u64, how, number, 0];
-        calls.of(self.process)?.call(libc::SYS_mmap, args).map(drop)
+        let (addresses, offset) = (mapped.addresses.clone(), mapped.offset);
+        Ok(Piece { process, addresses, offset, protection, can_be_written: has("mw"), is_named })
     }
 }
 
 impl<'a> Open<'a> {
     fn of(descriptor: &Descriptor<'a>) -> Result<Self> {
+        let refused = |what: &str, remedy: &str| {
+            Err(descriptor.refused(&format!("{}, which is mapped, and {what}", descriptor.text()), remedy))
+        };
         if descriptor.field("lock").is_some() {
-            return Err(descriptor.refused(
-                &format!("{}, which is mapped and locked", descriptor.text()),
-                "have the program unlock it",
-            ));
+            return refused("locked", "have the program unlock it");
         }
         let number = |key, radix| u64::from_str_radix(descriptor.field(key)?, radix).ok();
         let (Some(flags), Some(position)) = (number("flags", 8), number("pos", 10)) else {
@@ -386,101 +377,54 @@ impl<'a> Open<'a> {
         };
         let flags = OFlags::from_bits_retain(flags as u32);
         if flags.contains(OFlags::PATH) {
-            return Err(descriptor.refused(
-                &format!("{}, which is mapped, and open for its path only", descriptor.text()),
-                "have the program close it",
-            ));
+            return refused("open for its path only", "have the program close it");
+        }
+        if flags.bits() & libc::O_ASYNC.unsigned_abs() != 0 {
+            return refused("sends signals (O_ASYNC)", "have the program close it");
         }
         // What else has opened it says how its name was looked for, or that it had none.
-        let flags = flags & (OFlags::RWMODE | OFlags::APPEND | OFlags::NONBLOCK | OFlags::CLOEXEC);
+        let kept = OFlags::RWMODE
+            | OFlags::APPEND
+            | OFlags::NONBLOCK
+            | OFlags::CLOEXEC
+            | OFlags::SYNC
+            | OFlags::DSYNC;
+        let flags = flags & (kept | OFlags::DIRECT | OFlags::NOATIME);
         Ok(Open { process: descriptor.process, number: descriptor.number, flags, position, same: None })
     }
 }
 
-impl Open<'_> {
-    /// Has its process get what descriptor `number` is by the number that it knows.
-    fn put(&self, calls: &Calls<'_>, number: u64) -> Result<()> {
-        let held = calls.of(self.process)?;
-        held.call(libc::SYS_lseek, [number, self.position, libc::SEEK_SET as u64, 0, 0, 0])?;
-        let flags = u64::from((self.flags & OFlags::CLOEXEC).bits());
-        held.call(libc::SYS_dup3, [number, self.number as u64, flags, 0, 0, 0]).map(drop)
-    }
-}
-
-/// What held processes do, and the descriptors that they have for a moment.
-struct Calls<'h> {
-    /// All their threads, by their numbers here. The first one of a process makes its calls.
-    held: &'h BTreeMap<i32, Held>,
-    opened: Vec<(&'h Held, u64)>,
-}
-
-impl<'h> Calls<'h> {
-    fn of(&self, process: &Process) -> Result<&'h Held> {
-        self.held.get(&process.pid).ok_or_else(|| err!("{} is not held", process.shown()))
-    }
-
-    /// Has a process make system call `number`, which opens something, with `text` in its memory.
-    fn open(
-        &mut self,
-        process: &Process,
-        number: libc::c_long,
-        text: &[u8],
-        args: impl FnOnce(u64) -> [u64; 6],
-    ) -> Result<u64> {
-        let held = self.of(process)?;
-        let opened = held.call_with(number, text, args)?;
-        self.opened.push((held, opened));
-        Ok(opened)
-    }
-
-    /// Has a process get what descriptor `number` of `owner` is, an open file with its position. `None` where the kernel (Yama among it)
-    /// or a filter lets no process do so: what it opens itself has a position of its own, which counts for nothing where a file is mapped.
-    fn share(&mut self, process: &Process, owner: &Process, number: u64) -> Result<Option<u64>> {
-        let held = self.of(process)?;
-        let owner = held.call(libc::SYS_pidfd_open, [owner.inside.unsigned_abs().into(), 0, 0, 0, 0, 0])?;
-        let got = held.call(libc::SYS_pidfd_getfd, [owner, number, 0, 0, 0, 0]);
-        held.call(libc::SYS_close, [owner, 0, 0, 0, 0, 0])?;
-        match got {
-            Err(e) if e.is(libc::EPERM) || e.is(libc::EACCES) || e.is(libc::ENOSYS) => Ok(None),
-            got => {
-                let got = got?;
-                self.opened.push((held, got));
-                Ok(Some(got))
-            }
-        }
-    }
-
-    fn close(&self) {
-        for (held, number) in &self.opened {
-            if let Err(e) = held.call(libc::SYS_close, [*number, 0, 0, 0, 0, 0]) {
-                log::debug!("close descriptor {number}: {e}");
-            }
-        }
-    }
-}
-
-/// Puts files in memory in the place of all removed ones of `tree`, whose processes are stopped.
+/// Exchanges all of `tree`, whose processes are stopped. This process blocks all signals: it is not to end halfway.
 ///
 /// # Errors
-/// One cannot be kept, or a call has failed: the program is as it was, for a file in memory is as good.
+/// One cannot be kept, or a call has failed: the program is as it was.
 pub(super) fn replace(tree: &Tree, inside: &Inside<'_>, several_ids: bool) -> Result<()> {
-    let mut descriptors = Vec::new();
-    for process in &tree.processes {
-        descriptors.extend(descriptors_of(process)?);
-    }
-    let all = Removed::all(tree, inside, &descriptors, several_ids)?;
     // A thread that runs could use what is exchanged. Whoever sends SIGCONT now continues none that is held.
     let mut held = BTreeMap::new();
-    for process in all.iter().flat_map(Removed::members) {
+    for process in tree.processes.iter().filter(|process| !process.ends) {
         for thread in processes::threads(process.pid)? {
             let Entry::Vacant(place) = held.entry(thread) else { continue };
             if !stops::is_stopped(process.pid, thread)? {
                 return Err(err!("{}: it does not stop", process.shown()).hint("try again"));
             }
-            place.insert(Held::begin(thread)?);
+            place.insert(Held::begin(thread)?).end_with_caller()?;
+        }
+        // A number can be another's by now.
+        if Process::read(process.pid)?.is_none_or(|now| now.inside != process.inside) {
+            bail!("{} has ended", process.shown());
         }
     }
-    all.iter().try_for_each(|removed| removed.replace(&held))
+    let mut descriptors = Vec::new();
+    for process in &tree.processes {
+        descriptors.extend(descriptors_of(process)?);
+    }
+    if descriptors.iter().any(|descriptor| descriptor.field("scm_fds").is_some_and(|count| count != "0")) {
+        return Err(reach::is_on_its_way());
+    }
+    for removed in Removed::all(tree, inside, &descriptors, several_ids)? {
+        Exchange::new(&removed, &held).make(&removed.origin(inside)?)?;
+    }
+    Ok(())
 }
 
 /// Has a process of `rt`'s make the calls first that others are to make under `filters`: one that a filter kills for them must not be the

@@ -118,6 +118,17 @@ impl Held {
         }
     }
 
+    /// Has the kernel end its process when this one is killed (PTRACE_O_EXITKILL, ptrace(2)): ended is better than halfway changed.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn end_with_caller(&self) -> Result<()> {
+        let shown = || format!("hold thread {}", self.id);
+        request(libc::PTRACE_SETOPTIONS as _, self.id, 0, libc::PTRACE_O_EXITKILL as u64)
+            .map(drop)
+            .context(shown)
+    }
+
     /// Has the thread make system call `number`, and returns what that returns. What the arguments lead to lies in its memory.
     ///
     /// # Errors

@@ -1,0 +1,310 @@
+//! Shared memory of one file becomes that of another, in processes that are held. They make the system calls ([`rt_sys::inject`]).
+//!
+//! All processes have it exchanged, or none: what one of them wrote the others would not see. So all that can fail is done beside what the
+//! program has, which is moved away and not unmapped, and is moved back where a later step fails.
+
+use super::processes::Process;
+use super::reach;
+use super::removed::{Open, Piece, Removed, is_file};
+use rt_sys::error::{Context, Result};
+use rt_sys::inject::Held;
+use rt_sys::{bail, err, fd};
+use rustix::fs::{self, FileType, Mode, OFlags, SeekFrom};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+/// How long a name of a file in memory may be, in bytes (memfd_create(2)).
+const LONGEST: usize = 249;
+/// How much is copied at a time, in bytes.
+const CHUNK: usize = 1 << 20;
+
+/// Where the program gets it from.
+#[derive(Debug)]
+pub(super) enum Origin {
+    /// The same file, with this device and inode, by a name that it has.
+    Name(PathBuf, [String; 2]),
+    /// A new file in memory. Its file system has so many bytes left; `None` for no limit.
+    Copy { free: Option<u64> },
+}
+
+/// A system call of a held thread.
+type Call<'a> = (&'a Held, libc::c_long, [u64; 6]);
+
+/// One exchange.
+pub(super) struct Exchange<'a> {
+    removed: &'a Removed<'a>,
+    /// All threads, by their numbers here. The first one of a process makes its calls.
+    held: &'a BTreeMap<i32, Held>,
+    /// What is done in the end, whatever has become of it.
+    clean: Vec<Call<'a>>,
+    /// What undoes what has been done, the last step last.
+    undo: Vec<Call<'a>>,
+}
+
+impl<'a> Exchange<'a> {
+    pub(super) fn new(removed: &'a Removed<'a>, held: &'a BTreeMap<i32, Held>) -> Self {
+        Exchange { removed, held, clean: Vec::new(), undo: Vec::new() }
+    }
+
+    /// Makes it.
+    ///
+    /// # Errors
+    /// The program is as it was.
+    pub(super) fn make(mut self, origin: &Origin) -> Result<()> {
+        let mut made =
+            self.prepare(origin).and_then(|steps| steps.into_iter().try_for_each(|step| self.step(step)));
+        if made.is_err() {
+            while let Some((held, number, args)) = self.undo.pop() {
+                if let Err(e) = held.call(number, args) {
+                    made = made.map_err(|first| first.hint(format!("undo it: {e}")));
+                }
+            }
+        }
+        for (held, number, args) in self.clean {
+            if let Err(e) = held.call(number, args) {
+                log::debug!("clean up behind {}: {e}", self.removed.name);
+            }
+        }
+        made.context(|| format!("keep {} (deleted)", self.removed.name))
+    }
+
+    fn held(&self, process: &Process) -> Result<&'a Held> {
+        self.held.get(&process.pid).ok_or_else(|| err!("{} is not held", process.shown()))
+    }
+
+    /// Makes one step: a call, and the one that undoes it.
+    fn step(&mut self, [call, undo]: [Call<'a>; 2]) -> Result<()> {
+        let (held, number, args) = call;
+        held.call(number, args)?;
+        self.undo.push(undo);
+        Ok(())
+    }
+
+    /// Has each process open and map it beside what it has. Returns what is left to do.
+    fn prepare(&mut self, origin: &Origin) -> Result<Vec<[Call<'a>; 2]>> {
+        let (path, file) = match origin {
+            Origin::Name(path, file) => (path.clone(), file.clone()),
+            Origin::Copy { free } => self.copy(*free)?,
+        };
+        let path = [path.as_os_str().as_bytes(), b"\0"].concat();
+        let mut steps = Vec::new();
+        for piece in &self.removed.pieces {
+            let flags = if piece.can_be_written { OFlags::RDWR } else { OFlags::RDONLY };
+            let number = self.open(piece.process, &path, flags, &file)?;
+            steps.extend(self.map(piece, number)?);
+        }
+        let mut opened: Vec<u64> = Vec::new();
+        for open in &self.removed.opened {
+            let shared = open.same.map(|place| (&self.removed.opened[place], opened[place]));
+            let number = match shared
+                .map(|(owner, number)| self.share(open, owner.process, number))
+                .transpose()?
+                .flatten()
+            {
+                Some(number) => number,
+                None => self.open(open.process, &path, open.flags, &file)?,
+            };
+            opened.push(number);
+            steps.push(self.put(open, number)?);
+        }
+        Ok(steps)
+    }
+
+    /// Has a process open `path`, which has to be `file`.
+    fn open(&mut self, process: &Process, path: &[u8], flags: OFlags, file: &[String; 2]) -> Result<u64> {
+        let held = self.held(process)?;
+        let flags = u64::from((flags | OFlags::CLOEXEC).bits());
+        let number =
+            held.call_with(libc::SYS_openat, path, |path| [libc::AT_FDCWD as u64, path, flags, 0, 0, 0])?;
+        self.close_later(held, number);
+        let link = process.dir().join(format!("fd/{number}"));
+        let stat = fs::stat(&link).context(|| format!("look at {}", link.display()))?;
+        match is_file(file, &stat) {
+            true => Ok(number),
+            false => bail!("{} has opened another file", process.shown()),
+        }
+    }
+
+    fn close_later(&mut self, held: &'a Held, number: u64) {
+        self.clean.push((held, libc::SYS_close, [number, 0, 0, 0, 0, 0]));
+    }
+
+    /// Has the process of `piece` map descriptor `number` beside it. What puts that in its place, and the piece away.
+    fn map(&mut self, piece: &Piece<'_>, number: u64) -> Result<[[Call<'a>; 2]; 2]> {
+        let held = self.held(piece.process)?;
+        let (start, length) = (piece.addresses.start, piece.addresses.end - piece.addresses.start);
+        let mut somewhere = |protection: i32, how: i32, number: u64, offset: u64| {
+            let args = [0, length, protection as u64, how as u64, number, offset];
+            let again = || format!("map it once more in {}", piece.process.shown());
+            let at = held.call(libc::SYS_mmap, args).context(again)?;
+            self.clean.push((held, libc::SYS_munmap, [at, length, 0, 0, 0, 0]));
+            Ok::<u64, rt_sys::error::Error>(at)
+        };
+        let new = somewhere(piece.protection, libc::MAP_SHARED, number, piece.offset)?;
+        let reserved = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let away = somewhere(libc::PROT_NONE, reserved, u64::MAX, 0)?;
+        let how = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
+        let moved = |from, to| (held, libc::SYS_mremap, [from, length, length, how, to, 0]);
+        Ok([[moved(start, away), moved(away, start)], [moved(new, start), moved(start, new)]])
+    }
+
+    /// Has the process of `open` give descriptor `number` its position. What has it known by the number that the program knows.
+    fn put(&mut self, open: &Open<'_>, number: u64) -> Result<[Call<'a>; 2]> {
+        let held = self.held(open.process)?;
+        held.call(libc::SYS_lseek, [number, open.position, libc::SEEK_SET as u64, 0, 0, 0])?;
+        let known = open.number as u64;
+        let saved = held.call(libc::SYS_fcntl, [known, libc::F_DUPFD_CLOEXEC as u64, 0, 0, 0, 0])?;
+        self.close_later(held, saved);
+        let flags = u64::from((open.flags & OFlags::CLOEXEC).bits());
+        let named = |number| (held, libc::SYS_dup3, [number, known, flags, 0, 0, 0]);
+        Ok([named(number), named(saved)])
+    }
+
+    /// Has a process get what descriptor `number` of `owner` is, an open file with its position. `None` where the kernel (Yama among it)
+    /// or a filter lets no process do so, and the position is where a file that is opened has it, too.
+    fn share(&mut self, open: &Open<'_>, owner: &Process, number: u64) -> Result<Option<u64>> {
+        let held = self.held(open.process)?;
+        let owner = held.call(libc::SYS_pidfd_open, [owner.inside.unsigned_abs().into(), 0, 0, 0, 0, 0])?;
+        let got = held.call(libc::SYS_pidfd_getfd, [owner, number, 0, 0, 0, 0]);
+        held.call(libc::SYS_close, [owner, 0, 0, 0, 0, 0])?;
+        match got {
+            Err(e)
+                if open.position == 0
+                    && [libc::EPERM, libc::EACCES, libc::ENOSYS].iter().any(|n| e.is(*n)) =>
+            {
+                Ok(None)
+            }
+            got => {
+                let got = got.context(|| "share an open file once more")?;
+                self.close_later(held, got);
+                Ok(Some(got))
+            }
+        }
+    }
+
+    /// Makes a file in memory with the content: its path for the program, its device and its inode.
+    fn copy(&mut self, free: Option<u64>) -> Result<(PathBuf, [String; 2])> {
+        let Some(first) = self.removed.pieces.first() else { bail!("nothing of it is mapped") };
+        let (maker, held) = (first.process, self.held(first.process)?);
+        let name = self.removed.name.rsplit('/').next().unwrap_or_default().as_bytes();
+        let name = [&name[..name.len().min(LONGEST)], b"\0"].concat();
+        let number = held
+            .call_with(libc::SYS_memfd_create, &name, |name| [name, libc::MFD_CLOEXEC.into(), 0, 0, 0, 0])?;
+        self.close_later(held, number);
+        let path = maker.dir().join(format!("fd/{number}"));
+        let shown = || format!("look at {}", path.display());
+        // What it is comes before it is opened.
+        let file = fs::open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).context(shown)?;
+        let stat = fd::stat(&file)?;
+        let device = reach::device_number(stat.st_dev);
+        if device != reach::memory_device()? || FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile
+        {
+            bail!("{}: no file in memory", shown());
+        }
+        let file = fs::open(fd::link(&file), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).context(shown)?;
+        self.fill(&File::from(file), maker, free)?;
+        let path = PathBuf::from(format!("/proc/{}/fd/{number}", maker.inside));
+        Ok((path, [device, stat.st_ino.to_string()]))
+    }
+
+    /// Copies the content to `file`.
+    fn fill(&self, file: &File, maker: &Process, free: Option<u64>) -> Result<()> {
+        let length = self.removed.length();
+        let size = match (self.reader()?, self.removed.size()) {
+            (Some(reader), Some((size, _))) => {
+                copy_data(&reader, file)?;
+                size
+            }
+            // The kernel finds room for each page that is read, and says the same of one without as of one behind the end.
+            _ if free.is_some_and(|free| free < length) => {
+                let remedy = "have the program keep it open, or give its file system more room";
+                return Err(self.removed.refused("whose file system is nearly full", remedy));
+            }
+            (_, known) => {
+                let read = self.copy_memory(maker, file)?;
+                match known {
+                    Some((size, _)) if size > read => bail!("{}: its memory cannot be read", maker.shown()),
+                    Some((size, _)) => size,
+                    None if read < length => {
+                        return Err(self
+                            .removed
+                            .refused("and is longer than the file", "map no more than there is"));
+                    }
+                    None => read,
+                }
+            }
+        };
+        if let Some((_, mode)) = self.removed.size() {
+            fs::fchmod(file, mode).context(|| "give a file in memory its mode")?;
+        }
+        file.set_len(size).context(|| "give a file in memory its size")
+    }
+
+    /// The file itself, where a process has it open and this one may read it.
+    fn reader(&self) -> Result<Option<File>> {
+        let Some(open) = self.removed.opened.first() else { return Ok(None) };
+        let path = open.process.dir().join(format!("fd/{}", open.number));
+        match fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+            Err(Errno::ACCESS) => Ok(None),
+            file => file.map(|file| Some(file.into())).context(|| format!("read {}", path.display())),
+        }
+    }
+
+    /// Copies what `maker` has mapped. Returns how much there is: behind the end of the file no page can be had.
+    fn copy_memory(&self, maker: &Process, file: &File) -> Result<u64> {
+        let memory = File::open(maker.dir().join("mem")).context(|| format!("look at {}", maker.shown()))?;
+        let (start, length) = (self.removed.pieces[0].addresses.start, self.removed.length());
+        let mut at = 0;
+        let mut chunk = vec![0; CHUNK];
+        while at < length {
+            let most = usize::try_from(length - at).map_or(CHUNK, |rest| rest.min(CHUNK));
+            let read = match memory.read_at(&mut chunk[..most], start + at) {
+                Err(e) if e.raw_os_error() == Some(libc::EIO) => 0,
+                read => read.context(|| format!("read the memory of {}", maker.shown()))?,
+            };
+            if read == 0 {
+                break;
+            }
+            write_pages(file, &chunk[..read], at)?;
+            at += read as u64;
+        }
+        Ok(at)
+    }
+}
+
+/// Copies what has been written to a file, and not what has not.
+fn copy_data(from: &File, to: &File) -> Result<()> {
+    let shown = || "copy a file";
+    let mut chunk = vec![0; CHUNK];
+    let mut at = 0;
+    loop {
+        at = match fs::seek(from, SeekFrom::Data(at)) {
+            Err(Errno::NXIO) => return Ok(()),
+            at => at.context(shown)?,
+        };
+        let end = fs::seek(from, SeekFrom::Hole(at)).context(shown)?;
+        while at < end {
+            let most = usize::try_from(end - at).map_or(CHUNK, |rest| rest.min(CHUNK));
+            let read = from.read_at(&mut chunk[..most], at).context(shown)?;
+            if read == 0 {
+                return Ok(());
+            }
+            write_pages(to, &chunk[..read], at)?;
+            at += read as u64;
+        }
+    }
+}
+
+/// Writes those pages that are not zero everywhere: the others need no memory.
+fn write_pages(file: &File, bytes: &[u8], at: u64) -> Result<()> {
+    let page = rt_sys::start::page_size();
+    let written = |part: &&[u8]| part.iter().any(|byte| *byte != 0);
+    for (number, part) in bytes.chunks(page).enumerate().filter(|(_, part)| written(part)) {
+        file.write_all_at(part, at + (number * page) as u64).context(|| "write a file in memory")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! A name of a file of which the kernel tells the inode alone.
+
+use super::inside::Inside;
+use rt_sys::error::{Context, Result};
+use rt_sys::mount::Mounted;
+use rt_sys::{bail, err, fd};
+use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// How many names are read.
+const MOST: usize = 200_000;
+
+/// A name of inode `inode` of the file system in memory with that device, as a table of mounts has it; `None` where it has none that the
+/// container sees.
+///
+/// # Errors
+/// A directory cannot be read, unless it is of none of `users`: they have made no name there.
+pub(super) fn find(inside: &Inside<'_>, device: &[u8], inode: u64, users: &[u32]) -> Result<Option<PathBuf>> {
+    let is_of = |mount: &&Mounted| mount.device == device;
+    let mut todo: Vec<PathBuf> =
+        inside.mounts.iter().filter(is_of).map(|mount| mount.point.clone()).collect();
+    let mut read = 0;
+    while let Some(dir) = todo.pop() {
+        for (name, number, is_directory) in entries(inside, &dir, device, users)? {
+            read += 1;
+            if read > MOST {
+                return Err(err!("{}: it has too many files to look for one", dir.display()));
+            }
+            let path = dir.join(OsStr::from_bytes(&name));
+            if is_directory {
+                todo.push(path);
+            } else if number == inode
+                && let Some(there) = inside.find(&path)?
+                && is_on(&fd::stat(&there)?, device)
+            {
+                return Ok(Some(path));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// What is in the directory `path`: names, inodes, and whether they are directories. Nothing where it is on another file system.
+fn entries(
+    inside: &Inside<'_>,
+    path: &Path,
+    device: &[u8],
+    users: &[u32],
+) -> Result<Vec<(Vec<u8>, u64, bool)>> {
+    let shown = || format!("look through {}", path.display());
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::IN_ROOT;
+    let dir = match fs::openat2(&inside.root, path, flags, Mode::empty(), resolve) {
+        // It is removed by now, or a file is mounted there.
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(Vec::new()),
+        Err(Errno::ACCESS) => match inside.find(path) {
+            Ok(Some(dir)) if users.contains(&fd::stat(&dir)?.st_uid) => {
+                bail!("{}: its mode does not let this user do so", shown())
+            }
+            Err(e) if !e.is(libc::EACCES) => return Err(e),
+            _ => return Ok(Vec::new()),
+        },
+        dir => dir.context(shown)?,
+    };
+    if !is_on(&fd::stat(&dir)?, device) {
+        return Ok(Vec::new());
+    }
+    let mut found = Vec::new();
+    for entry in fs::Dir::read_from(&dir).context(shown)? {
+        let entry = entry.context(shown)?;
+        let name = entry.file_name().to_bytes();
+        if !matches!(name, b"." | b"..") {
+            // A file system in memory says of all what they are.
+            found.push((name.to_vec(), entry.ino(), entry.file_type() == FileType::Directory));
+        }
+    }
+    Ok(found)
+}
+
+fn is_on(stat: &fs::Stat, device: &[u8]) -> bool {
+    format!("{}:{}", fs::major(stat.st_dev), fs::minor(stat.st_dev)).as_bytes() == device
+}
