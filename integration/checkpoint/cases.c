@@ -23,6 +23,7 @@
 #include <sys/ipc.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/sem.h>
 #include <sys/shm.h>
 #include <sys/signalfd.h>
@@ -487,6 +488,33 @@ static void unread_tick(void)
 	MUST(read(timer, &count, 8) == 8 && read(timer, &count, 8) == 8);
 }
 
+// Closes a descriptor that is on its way through a socket then, whose other end is returned.
+static int pass(int fd)
+{
+	int ends[2];
+	char byte = 'x', space[CMSG_SPACE(sizeof fd)] = { 0 };
+	struct iovec data = { &byte, 1 };
+	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space };
+	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+	header->cmsg_level = SOL_SOCKET;
+	header->cmsg_type = SCM_RIGHTS;
+	header->cmsg_len = CMSG_LEN(sizeof fd);
+	memcpy(CMSG_DATA(header), &fd, sizeof fd);
+	MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0 && sendmsg(ends[0], &message, 0) == 1 && close(fd) == 0);
+	return ends[1];
+}
+
+static int receive(int from)
+{
+	int fd;
+	char byte, space[CMSG_SPACE(sizeof fd)];
+	struct iovec data = { &byte, 1 };
+	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space };
+	MUST(recvmsg(from, &message, 0) == 1 && CMSG_FIRSTHDR(&message) != NULL);
+	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
+	return fd;
+}
+
 // Memory of a removed file that two processes share, as Python's semaphores are. One of them waits for the other.
 static void *removed_memory(size_t size, int *fd, const char *name)
 {
@@ -542,6 +570,199 @@ static void removed_open(void) { removed_shared(true, "/removed"); }
 static void removed_unnamed(void) { removed_shared(true, NULL); }
 static void removed_twice(void) { removed_shared(true, "/removed (deleted)"); }
 static void removed_newline(void) { removed_shared(true, "/re\nmoved"); }
+
+// Memory that a file keeps whose name here is removed, and which has another one: a semaphore, in the process that sem_open(3) makes it in.
+static sem_t *named(const char *name, int flags)
+{
+	sem_t *semaphore = sem_open(name, flags, 0600, 0);
+	MUST(semaphore != SEM_FAILED);
+	return semaphore;
+}
+
+static void take(sem_t *semaphore)
+{
+	struct timespec until;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += 5;
+	MUST(sem_timedwait(semaphore, &until) == 0);
+}
+
+static void removed_semaphore(void)
+{
+	sem_t *begin = named("/begin", O_CREAT | O_EXCL), *end = named("/end", O_CREAT | O_EXCL);
+	int status;
+	pid_t child = fork();
+	if (child == 0) {
+		// Opened anew, as by a process that was not forked by the creator.
+		MUST(sem_close(begin) == 0 && sem_close(end) == 0);
+		begin = named("/begin", 0), end = named("/end", 0);
+		MUST(sem_post(end) == 0 && sem_wait(begin) == 0 && sem_post(end) == 0);
+		_exit(0);
+	}
+	take(end);
+	stay();
+	MUST(sem_post(begin) == 0);
+	take(end);
+	MUST(waitpid(child, &status, 0) == child && status == 0 && (child = fork()) >= 0);
+	if (child == 0) {
+		execl("/bin/cases", "cases", "removed-semaphore-later", NULL);
+		_exit(1);
+	}
+	take(end);
+	MUST(waitpid(child, &status, 0) == child && status == 0);
+}
+
+// Who opens it when the checkpoint is over.
+static void removed_semaphore_later(void) { MUST(sem_post(named("/end", 0)) == 0); }
+
+// One file with two names, both of which are removed.
+static void removed_names(void)
+{
+	const char *names[] = { "/dev/shm/one", "/dev/shm/other" };
+	char *maps[2];
+	MUST(close(file_with(names[0], O_EXCL)) == 0 && link(names[0], names[1]) == 0);
+	for (int n = 0; n < 2; n++) {
+		int fd = open(names[n], O_RDWR);
+		maps[n] = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		MUST(fd >= 0 && maps[n] != MAP_FAILED && close(fd) == 0);
+	}
+	MUST(unlink(names[0]) == 0 && unlink(names[1]) == 0);
+	stay();
+	MUST(maps[0][9] == '9' && maps[1][9] == '9');
+	strcpy(maps[0], "new");
+	MUST(strcmp(maps[1], "new") == 0);
+}
+
+// A descriptor of it that no process has, for it is on its way.
+static void removed_passed(void)
+{
+	int fd;
+	char *map = removed_memory(4096, &fd, "/removed");
+	int from = pass(fd);
+	stay();
+	char *again = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, receive(from), 0);
+	MUST(again != MAP_FAILED);
+	strcpy(map, "new");
+	MUST(strcmp(again, "new") == 0);
+}
+
+// A child that may map nothing more, for whatever it maps is locked.
+static void removed_locked(void)
+{
+	int fd, status, ends[2];
+	char *map = removed_memory(1 << 20, &fd, "/removed"), byte = 'x';
+	MUST(close(fd) == 0 && pipe(ends) == 0);
+	pid_t child = fork();
+	if (child == 0) {
+		MUST(setrlimit(RLIMIT_MEMLOCK, &(struct rlimit){ 65536, 65536 }) == 0 && mlockall(MCL_FUTURE) == 0);
+		map[1] = 'x';
+		MUST(read(ends[0], &byte, 1) == 1);
+		_exit(strcmp(map, "new") == 0 ? 0 : 1);
+	}
+	while (map[1] != 'x')
+		nap();
+	stay();
+	strcpy(map, "new");
+	MUST(write(ends[1], &byte, 1) == 1 && waitpid(child, &status, 0) == child && status == 0);
+}
+
+// What is said of a descriptor of it.
+static void removed_with(int flags)
+{
+	int fd;
+	char path[40];
+	removed_memory(4096, &fd, "/removed");
+	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+	int again = open(path, O_RDWR | flags), before = fcntl(again, F_GETFL);
+	MUST(again >= 0 && (before & flags) == flags);
+	stay();
+	MUST(fcntl(again, F_GETFL) == before && write(again, "line", 4) == 4);
+	MUST(lseek(again, 0, SEEK_CUR) == (flags & O_APPEND ? 4100 : 4));
+}
+
+static void removed_flags(void) { removed_with(O_APPEND | O_DSYNC); }
+static void removed_signals(void) { removed_with(O_ASYNC); }
+
+// Nobody has it open, and it is shorter than what is mapped.
+static void line_of(const void *address, char *line, int size)
+{
+	char start[40];
+	FILE *maps = fopen("/proc/self/maps", "r");
+	snprintf(start, sizeof start, "%lx-", (unsigned long)address);
+	MUST(maps != NULL);
+	do
+		MUST(fgets(line, size, maps) != NULL);
+	while (strncmp(line, start, strlen(start)) != 0);
+	fclose(maps);
+}
+
+static void removed_longer(void)
+{
+	int fd = shm_open("/removed", O_RDWR | O_CREAT | O_EXCL, 0600);
+	char before[500], after[500];
+	MUST(fd >= 0 && ftruncate(fd, 4096) == 0);
+	char *map = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	MUST(map != MAP_FAILED && shm_unlink("/removed") == 0 && close(fd) == 0);
+	strcpy(map, "kept");
+	line_of(map, before, sizeof before);
+	stay();
+	line_of(map, after, sizeof after);
+	MUST(strcmp(map, "kept") == 0 && strcmp(before, after) == 0);
+}
+
+// More than its file system has place for, of which two pages are written.
+static void removed_sparse_one(bool is_open)
+{
+	int fd;
+	size_t size = 200 << 20;
+	char *map = removed_memory(size, &fd, "/removed");
+	MUST(is_open || close(fd) == 0);
+	strcpy(map, "first"), strcpy(map + size - 4096, "last");
+	stay();
+	MUST(strcmp(map, "first") == 0 && strcmp(map + size - 4096, "last") == 0);
+}
+
+static void removed_sparse(void) { removed_sparse_one(false); }
+static void removed_sparse_open(void) { removed_sparse_one(true); }
+
+// Many of them, in two processes, which say so where they share one no more; the end of one of them is none of that.
+static void removed_many(void)
+{
+	enum { MANY = 10 };
+	struct { sem_t begin, end; int number; } *maps[MANY];
+	int fd, status;
+	for (int n = 0; n < MANY; n++) {
+		char name[20];
+		snprintf(name, sizeof name, "/removed-%d", n);
+		maps[n] = removed_memory(sizeof *maps[n], &fd, name);
+		MUST(close(fd) == 0 && sem_init(&maps[n]->begin, 1, 0) == 0 && sem_init(&maps[n]->end, 1, 0) == 0);
+	}
+	pid_t child = fork();
+	if (child == 0) {
+		for (int n = 0; n < MANY; n++) {
+			while (sem_wait(&maps[n]->begin) != 0)
+				MUST(errno == EINTR);
+			maps[n]->number = n;
+			MUST(sem_post(&maps[n]->end) == 0);
+		}
+		_exit(0);
+	}
+	stay();
+	for (int n = 0; n < MANY; n++) {
+		struct timespec until;
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_sec += 2;
+		MUST(sem_post(&maps[n]->begin) == 0);
+		if (sem_timedwait(&maps[n]->end, &until) == 0 && maps[n]->number == n)
+			continue;
+		if (waitpid(child, &status, WNOHANG) == child)
+			exit(1);
+		fprintf(stderr, "memory %d is not shared any more\n", n);
+		kill(child, SIGKILL);
+		exit(1);
+	}
+	MUST(waitpid(child, &status, 0) == child && status == 0);
+}
 
 // What cannot be kept of it: a part, and what a process outside has, too.
 static void removed_outside(void)
@@ -627,16 +848,9 @@ static void proc_cwd(void)
 
 static void proc_passed(void)
 {
-	int ends[2], dir = open("/proc/sys", O_RDONLY | O_DIRECTORY);
-	char byte = 'x', space[CMSG_SPACE(sizeof dir)] = { 0 };
-	struct iovec data = { &byte, 1 };
-	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space };
-	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-	header->cmsg_level = SOL_SOCKET;
-	header->cmsg_type = SCM_RIGHTS;
-	header->cmsg_len = CMSG_LEN(sizeof dir);
-	memcpy(CMSG_DATA(header), &dir, sizeof dir);
-	MUST(dir >= 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0 && sendmsg(ends[0], &message, 0) == 1 && close(dir) == 0);
+	int dir = open("/proc/sys", O_RDONLY | O_DIRECTORY);
+	MUST(dir >= 0);
+	pass(dir);
 	stay();
 }
 
@@ -1284,7 +1498,11 @@ static const struct {
 	{ "tree", tree }, { "busy", busy }, { "ended", ended }, { "threads", threads }, { "files", files }, { "removed", removed }, { "events", events },
 	{ "timers", timers }, { "memory-files", memory_files }, { "locks", locks }, { "watch", watch }, { "watch-tree", watch_tree }, { "sockets", sockets }, { "named-socket", named_socket },
 	{ "connection", connection }, { "count", count }, { "answers", answers }, { "filter", filter }, { "memfd-twice", memfd_twice }, { "memfd-in-parts", memfd_in_parts }, { "shared-rest", shared_rest }, { "unread-tick", unread_tick },
-	{ "removed-mapping", removed_mapping }, { "removed-open", removed_open }, { "removed-unnamed", removed_unnamed }, { "removed-twice", removed_twice }, { "removed-newline", removed_newline }, { "removed-part", removed_part }, { "removed-outside", removed_outside }, { "system-v", system_v }, { "semaphore", semaphore }, { "queue", queue }, { "uring", uring },
+	{ "removed-mapping", removed_mapping }, { "removed-open", removed_open }, { "removed-unnamed", removed_unnamed }, { "removed-twice", removed_twice }, { "removed-newline", removed_newline }, { "removed-part", removed_part }, { "removed-outside", removed_outside },
+	{ "removed-semaphore", removed_semaphore }, { "removed-semaphore-later", removed_semaphore_later }, { "removed-names", removed_names },
+	{ "removed-passed", removed_passed }, { "removed-locked", removed_locked }, { "removed-flags", removed_flags }, { "removed-signals", removed_signals },
+	{ "removed-longer", removed_longer }, { "removed-sparse", removed_sparse }, { "removed-sparse-open", removed_sparse_open }, { "removed-many", removed_many },
+	{ "system-v", system_v }, { "semaphore", semaphore }, { "queue", queue }, { "uring", uring },
 	{ "outside", outside }, { "other", stay }, { "stopped", stopped }, { "stops-of-children", stops_of_children }, { "large", large }, { "proc-cwd", proc_cwd }, { "proc-file", proc_file },
 	{ "proc-passed", proc_passed }, { "directory", directory }, { "directory-watched", directory_watched }, { "replaced", replaced },
 	{ "thread-apart", thread_apart }, { "first-thread-ended", first_thread_ended }, { "pinned", pinned },
