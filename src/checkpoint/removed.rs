@@ -277,31 +277,37 @@ pub(super) fn check_others(tree: &Tree, inside: &Inside<'_>, files: &BTreeSet<[S
         let Some(pid) = pid.filter(|pid| tree.processes.iter().all(|process| process.pid != *pid)) else {
             continue;
         };
-        if let Some(path) = had_by(&entry, &files, &users)? {
-            return Err(err!("the program has {path} in its memory, a file that has been removed, which process {pid} shares, or may share")
-                .hint("criu keeps none that share with others"));
+        let how = |may| if may { "may share, whom this user may not look at" } else { "shares" };
+        if let Some((path, may)) = had_by(&entry, &files, &users)? {
+            return Err(err!(
+                "the program has {path} in its memory, a file that has been removed, which process {pid} {}",
+                how(may)
+            )
+            .hint("criu keeps none that share with others"));
         }
     }
     Ok(())
 }
 
 /// Which of the files the process with this directory in procfs has mapped or open. One that may not be looked at is another user's, who
-/// may not open what is `users`' alone, or ends.
-fn had_by(dir: &Path, files: &[&[String; 3]], users: &[u32]) -> Result<Option<String>> {
+/// may not open what is `users`' alone, or ends. True with one that may have it.
+fn had_by(dir: &Path, files: &[&[String; 3]], users: &[u32]) -> Result<Option<(String, bool)>> {
     let has_ended = |e: &Error| [libc::ENOENT, libc::ESRCH].into_iter().any(|errno| e.is(errno));
     let may_not = |e: &Error| [libc::EACCES, libc::EPERM].into_iter().any(|errno| e.is(errno));
     let maps = match fd::read_file(&dir.join("maps")) {
         Err(e) if has_ended(&e) => return Ok(None),
-        Err(e) if may_not(&e) => return may_share(dir, users).map(|may| may.then(|| files[0][2].clone())),
+        Err(e) if may_not(&e) => {
+            return may_share(dir, users).map(|may| may.then(|| (files[0][2].clone(), true)));
+        }
         maps => maps.context(|| format!("look at {}", dir.display()))?,
     };
     let find = |device: &str, inode: &str| {
         let found = files.iter().find(|[had, number, _]| had == device && number == inode);
-        found.map(|[.., path]| path.clone())
+        found.map(|[.., path]| (path.clone(), false))
     };
     let maps = String::from_utf8_lossy(&maps);
-    if let Some(path) = mapped_in(&maps).find_map(|mapped| find(mapped.device, mapped.inode)) {
-        return Ok(Some(path));
+    if let Some(had) = mapped_in(&maps).find_map(|mapped| find(mapped.device, mapped.inode)) {
+        return Ok(Some(had));
     }
     let links = match look::entries(dir.join("fd")) {
         Err(e) if has_ended(&e) || may_not(&e) => return Ok(None),
@@ -322,8 +328,8 @@ fn had_by(dir: &Path, files: &[&[String; 3]], users: &[u32]) -> Result<Option<St
             Err(Errno::NOENT | Errno::SRCH | Errno::ACCESS | Errno::PERM) => continue,
             stat => stat.context(|| format!("look at {}", link.display()))?,
         };
-        if let Some(path) = find(&reach::device_number(stat.st_dev), &stat.st_ino.to_string()) {
-            return Ok(Some(path));
+        if let Some(had) = find(&reach::device_number(stat.st_dev), &stat.st_ino.to_string()) {
+            return Ok(Some(had));
         }
     }
     Ok(None)
