@@ -31,8 +31,8 @@ const REMAPS: &str = "remap-fpath.img";
 /// The longest name of a file, in bytes (limits.h).
 const NAME_MAX: usize = 255;
 
-const REMEDY: &str = "criu would give what they put there its owner and mode: chown that directory to root and chmod go-w or +t it, \
-     or have a tmpfs of the container's own there";
+const REMEDY: &str = "criu would give what they put there its owner and mode: that directory has to be root's or the program's user's \
+     inside the container, and chmod go-w or +t, or on a tmpfs of the container's own";
 
 /// The directories of a container.
 #[derive(Debug)]
