@@ -1512,6 +1512,18 @@ static void stops_of_children(void)
 	MUST(waitpid(told, &status, 0) == told && status == 0);
 }
 
+// Ends when it goes on.
+static void end(int n) { _exit(n > 0 ? 0 : 1); }
+
+static void ends_then(void)
+{
+	signal(SIGCONT, end);
+	printf("ready\n");
+	fflush(stdout);
+	for (;;)
+		pause();
+}
+
 static void stopped(void)
 {
 	if (fork() == 0) {
@@ -1535,7 +1547,7 @@ static const struct {
 	{ "removed-passed", removed_passed }, { "removed-locked", removed_locked }, { "removed-flags", removed_flags }, { "removed-signals", removed_signals },
 	{ "removed-longer", removed_longer }, { "removed-sparse", removed_sparse }, { "removed-sparse-open", removed_sparse_open }, { "removed-many", removed_many },
 	{ "system-v", system_v }, { "semaphore", semaphore }, { "queue", queue }, { "uring", uring },
-	{ "outside", outside }, { "other", stay }, { "stopped", stopped }, { "stops-of-children", stops_of_children }, { "large", large }, { "proc-cwd", proc_cwd }, { "proc-file", proc_file },
+	{ "outside", outside }, { "other", stay }, { "stopped", stopped }, { "stops-of-children", stops_of_children }, { "ends-then", ends_then }, { "large", large }, { "proc-cwd", proc_cwd }, { "proc-file", proc_file },
 	{ "proc-passed", proc_passed }, { "directory", directory }, { "directory-watched", directory_watched }, { "replaced", replaced },
 	{ "thread-apart", thread_apart }, { "first-thread-ended", first_thread_ended }, { "pinned", pinned },
 	{ "directory-of-socket", directory_of_socket }, { "continued", continued }, { "named-sockets", named_sockets },
