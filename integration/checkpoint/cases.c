@@ -41,13 +41,18 @@
 
 static void nap(void) { nanosleep(&(struct timespec){ 0, 10000000 }, NULL); }
 
-static void stay(void)
+static void until_gone(void)
 {
 	struct stat s;
-	printf("ready\n");
-	fflush(stdout);
 	while (stat("/out/go", &s) != 0)
 		nap();
+}
+
+static void stay(void)
+{
+	printf("ready\n");
+	fflush(stdout);
+	until_gone();
 }
 
 // Never the same descriptors, and children that have some, too, and end.
@@ -460,6 +465,39 @@ static void memfd_in_parts(void)
 	stay();
 	map[0] = 'x';
 	MUST(pread(fd, &byte, 1, 0) == 1 && byte == 'x');
+}
+
+// A file in memory that is mapped, and that nobody can write to any more: seals of it, and pages that only read it.
+static void memfd_sealed(void)
+{
+	int fd = memfd_create("sealed", MFD_ALLOW_SEALING), seals = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+	MUST(write(fd, "kept", 5) == 5 && ftruncate(fd, 5000) == 0 && fcntl(fd, F_ADD_SEALS, seals) == 0);
+	const char *map = mmap(NULL, 5000, PROT_READ, MAP_SHARED, fd, 0);
+	MUST(map != MAP_FAILED);
+	int child = fork(), status;
+	if (child == 0) {
+		MUST(close(fd) == 0);
+		until_gone();
+		_exit(strcmp(map, "kept") == 0 ? 0 : 1);
+	}
+	stay();
+	MUST(strcmp(map, "kept") == 0 && fcntl(fd, F_GET_SEALS) == seals && write(fd, "new", 3) < 0 && errno == EPERM);
+	MUST(mprotect((void *)map, 5000, PROT_READ | PROT_WRITE) != 0);
+	MUST(waitpid(child, &status, 0) == child && status == 0);
+}
+
+// The same, where what was mapped before can be written to.
+static void memfd_sealed_later(void)
+{
+	int fd = memfd_create("sealed", MFD_ALLOW_SEALING), seals = F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW;
+	MUST(ftruncate(fd, 5000) == 0);
+	char *map = mmap(NULL, 5000, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	MUST(map != MAP_FAILED && fcntl(fd, F_ADD_SEALS, seals) == 0);
+	const char *read_only = mmap(NULL, 5000, PROT_READ, MAP_SHARED, fd, 0);
+	MUST(read_only != MAP_FAILED);
+	stay();
+	strcpy(map, "new");
+	MUST(strcmp(read_only, "new") == 0 && fcntl(fd, F_GET_SEALS) == seals && write(fd, "no", 2) < 0 && errno == EPERM);
 }
 
 // Shared memory, the first part of which is not mapped any more. Something else is behind it.
@@ -1417,13 +1455,6 @@ static void large(void)
 
 // Parents that look whether their children stop: by a signal, as script(1), or by waitid(2), as shells. One of them has still to be told
 // of a child that has ended.
-static void until_gone(void)
-{
-	struct stat s;
-	while (stat("/out/go", &s) != 0)
-		nap();
-}
-
 static void waits_for_child(void)
 {
 	siginfo_t info = { 0 };
@@ -1481,6 +1512,18 @@ static void stops_of_children(void)
 	MUST(waitpid(told, &status, 0) == told && status == 0);
 }
 
+// Ends when it goes on.
+static void end(int n) { _exit(n > 0 ? 0 : 1); }
+
+static void ends_then(void)
+{
+	signal(SIGCONT, end);
+	printf("ready\n");
+	fflush(stdout);
+	for (;;)
+		pause();
+}
+
 static void stopped(void)
 {
 	if (fork() == 0) {
@@ -1497,13 +1540,14 @@ static const struct {
 } all[] = {
 	{ "tree", tree }, { "busy", busy }, { "ended", ended }, { "threads", threads }, { "files", files }, { "removed", removed }, { "events", events },
 	{ "timers", timers }, { "memory-files", memory_files }, { "locks", locks }, { "watch", watch }, { "watch-tree", watch_tree }, { "sockets", sockets }, { "named-socket", named_socket },
-	{ "connection", connection }, { "count", count }, { "answers", answers }, { "filter", filter }, { "memfd-twice", memfd_twice }, { "memfd-in-parts", memfd_in_parts }, { "shared-rest", shared_rest }, { "unread-tick", unread_tick },
+	{ "connection", connection }, { "count", count }, { "answers", answers }, { "filter", filter }, { "memfd-twice", memfd_twice }, { "memfd-in-parts", memfd_in_parts },
+	{ "memfd-sealed", memfd_sealed }, { "memfd-sealed-later", memfd_sealed_later }, { "shared-rest", shared_rest }, { "unread-tick", unread_tick },
 	{ "removed-mapping", removed_mapping }, { "removed-open", removed_open }, { "removed-unnamed", removed_unnamed }, { "removed-twice", removed_twice }, { "removed-newline", removed_newline }, { "removed-part", removed_part }, { "removed-outside", removed_outside },
 	{ "removed-semaphore", removed_semaphore }, { "removed-semaphore-later", removed_semaphore_later }, { "removed-names", removed_names },
 	{ "removed-passed", removed_passed }, { "removed-locked", removed_locked }, { "removed-flags", removed_flags }, { "removed-signals", removed_signals },
 	{ "removed-longer", removed_longer }, { "removed-sparse", removed_sparse }, { "removed-sparse-open", removed_sparse_open }, { "removed-many", removed_many },
 	{ "system-v", system_v }, { "semaphore", semaphore }, { "queue", queue }, { "uring", uring },
-	{ "outside", outside }, { "other", stay }, { "stopped", stopped }, { "stops-of-children", stops_of_children }, { "large", large }, { "proc-cwd", proc_cwd }, { "proc-file", proc_file },
+	{ "outside", outside }, { "other", stay }, { "stopped", stopped }, { "stops-of-children", stops_of_children }, { "ends-then", ends_then }, { "large", large }, { "proc-cwd", proc_cwd }, { "proc-file", proc_file },
 	{ "proc-passed", proc_passed }, { "directory", directory }, { "directory-watched", directory_watched }, { "replaced", replaced },
 	{ "thread-apart", thread_apart }, { "first-thread-ended", first_thread_ended }, { "pinned", pinned },
 	{ "directory-of-socket", directory_of_socket }, { "continued", continued }, { "named-sockets", named_sockets },

@@ -282,6 +282,8 @@ pub(crate) fn dump(
         let resumed = if is_paused { Ok(()) } else { go_on(store, id, cuda) };
         return match (written, resumed) {
             (Err(e), Err(resumed)) => Err(e.hint(resumed)),
+            // The program has come to its end as soon as it went on, and whoever waits for it removes the container.
+            (Ok(()), Err(_)) if !subject.record.is_alive()? => Ok(()),
             (written, resumed) => written.and(resumed),
         };
     }

@@ -12,19 +12,23 @@ use rt_sys::error::Result;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// criu's list of what files in memory hold. MemfdInodeEntry (memfd.proto): the inode, by which its content is found, and its number.
+/// criu's list of what files in memory hold. MemfdInodeEntry (memfd.proto): the inode, by which its content is found, its seals (F_SEAL_*)
+/// and its number.
 const CONTENTS: &str = "memfd.img";
 const INODE: u64 = 5;
+const SEALS: u64 = 6;
 const NUMBER: u64 = 7;
 /// FileEntry.memfd (fdinfo.proto), and of that its id and the number of what it holds.
 const FILE: u64 = 20;
 const FILE_ID: u64 = 1;
 const FILE_NUMBER: u64 = 5;
-/// MmEntry.vmas (mm.proto), and of those (vma.proto) the number of the memory or of the file, the flags of mmap(2) and what it is.
+/// MmEntry.vmas (mm.proto), and of those (vma.proto) the number of the memory or of the file, the flags of mmap(2), what it is, and how
+/// criu opens the file for it.
 const MAPPED: u64 = 14;
 const SHARED_ID: u64 = 4;
 const FLAGS: u64 = 6;
 const KIND: u64 = 7;
+const OPENED: u64 = 10;
 /// VMA_FILE_SHARED, VMA_ANON_SHARED and VMA_AREA_MEMFD (image.h).
 const OF_FILE: u64 = 1 << 7;
 const OF_NO_FILE: u64 = 1 << 8;
@@ -112,30 +116,47 @@ pub(super) fn join(image: &Image) -> Result<()> {
     numbers::change_each(image, "mm-", usize::MAX, |text| joined(text, &files))
 }
 
-/// The inodes of what the list `text` holds, by their numbers; none where it has another form.
-fn contents(text: &[u8]) -> Option<BTreeMap<u64, u64>> {
+/// What a file in memory holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Content {
+    inode: u64,
+    /// Nobody can write to it any more (F_SEAL_WRITE). Then nobody has it mapped by a descriptor that is open for writing, either.
+    is_sealed: bool,
+}
+
+/// An open file in memory.
+#[derive(Debug, PartialEq, Eq)]
+struct Opened {
+    id: u64,
+    content: Content,
+}
+
+/// What the list `text` holds, by its numbers; none where it has another form.
+fn contents(text: &[u8]) -> Option<BTreeMap<u64, Content>> {
     let mut found = BTreeMap::new();
     for entry in numbers::messages(text)? {
         let number = |field| numbers::last(text, entry.clone(), field);
-        found.insert(number(NUMBER)??, number(INODE)??);
+        let is_sealed = number(SEALS)?? & libc::F_SEAL_WRITE as u64 != 0;
+        found.insert(number(NUMBER)??, Content { inode: number(INODE)??, is_sealed });
     }
     Some(found)
 }
 
-/// The ids of open files in memory, of each one, by their inodes.
-fn files_of(text: &[u8], contents: &BTreeMap<u64, u64>) -> Option<BTreeMap<u64, u64>> {
+/// The open files in memory, of each inode one.
+fn files_of(text: &[u8], contents: &BTreeMap<u64, Content>) -> Option<BTreeMap<u64, Opened>> {
     let mut found = BTreeMap::new();
     for entry in numbers::messages(text)? {
         for file in numbers::fields(text, entry, FILE)? {
             let number = |field| numbers::last(text, file.clone(), field);
-            found.insert(*contents.get(&number(FILE_NUMBER)??)?, number(FILE_ID)??);
+            let content = *contents.get(&number(FILE_NUMBER)??)?;
+            found.insert(content.inode, Opened { id: number(FILE_ID)??, content });
         }
     }
     Some(found)
 }
 
-/// What is mapped in `text`, with that of the `files`, whose ids stand by their inodes.
-fn joined(text: &mut Vec<u8>, files: &BTreeMap<u64, u64>) -> Option<Change> {
+/// What is mapped in `text`, with that of the `files`, which stand by their inodes.
+fn joined(text: &mut Vec<u8>, files: &BTreeMap<u64, Opened>) -> Option<Change> {
     let mut new = text[..numbers::HEAD].to_vec();
     let mut copied = numbers::HEAD;
     for mapped in numbers::fields(text, numbers::message(text)?, MAPPED)? {
@@ -146,8 +167,12 @@ fn joined(text: &mut Vec<u8>, files: &BTreeMap<u64, u64>) -> Option<Change> {
         // Of a field that is there twice the last one counts.
         let kind = kind & !OF_NO_FILE | OF_FILE | OF_MEMORY;
         let flags = flags & !(libc::MAP_ANONYMOUS as u64);
-        for (field, value) in [(SHARED_ID, *file), (FLAGS, flags), (KIND, kind)] {
+        for (field, value) in [(SHARED_ID, file.id), (FLAGS, flags), (KIND, kind)] {
             numbers::append(&mut entry, field, value);
+        }
+        if file.content.is_sealed {
+            // criu seals it when everything is mapped, which the kernel refuses where something could become writable.
+            numbers::append(&mut entry, OPENED, libc::O_RDONLY as u64);
         }
         let length = mapped.end - mapped.start;
         new.extend_from_slice(&text[copied..mapped.start - numbers::varint_of(length as u64).len()]);
@@ -180,11 +205,16 @@ mod tests {
             }
             text
         };
-        // Inode 300 with number 2; id 9 of it.
-        let contents = contents(&file(&[&[0x28, 0xac, 0x02, 0x38, 2]])).unwrap();
-        let files = file(&[&[8, 18, 16, 9, 0xa2, 1, 4, 8, 9, 0x28, 2], &[8, 1, 16, 3]]);
-        let files = files_of(&files, &contents).unwrap();
-        assert_eq!(files, BTreeMap::from([(300, 9)]));
+        // Inode 300 with number 2, whose seals are 7; id 9 of it.
+        let listed = contents(&file(&[&[0x28, 0xac, 0x02, 0x30, 7, 0x38, 2]])).unwrap();
+        let open = file(&[&[8, 18, 16, 9, 0xa2, 1, 4, 8, 9, 0x28, 2], &[8, 1, 16, 3]]);
+        let mut files = files_of(&open, &listed).unwrap();
+        let content = Content { inode: 300, is_sealed: false };
+        assert_eq!(files, BTreeMap::from([(300, Opened { id: 9, content })]));
+        // F_SEAL_WRITE.
+        let sealed = contents(&file(&[&[0x28, 0xac, 0x02, 0x30, 15, 0x38, 2]])).unwrap();
+        assert_eq!(sealed, BTreeMap::from([(2, Content { inode: 300, is_sealed: true })]));
+        assert_eq!(contents(&file(&[&[0x28, 0xac, 0x02, 0x38, 2]])), None);
         // Two mappings: shared memory 300 without a file, and one that is private.
         let first = [0x20, 0xac, 0x02, 0x30, 0x21, 0x38, 0x81, 2];
         let second = [0x20, 0, 0x30, 0x22, 0x38, 0x81, 4];
@@ -194,6 +224,14 @@ mod tests {
         let changed = joined(&mut text, &files).unwrap();
         let more = [0x20, 9, 0x30, 1, 0x38, 0x81, 0x81, 1];
         let message = [&[8, 1, 0x72, 16][..], &first, &more, &[0x72, 7], &second, &[0x78, 1]].concat();
+        let all = 0..text.len();
+        assert_eq!((&text, changed), (&file(&[&message]), Vec::from([all])));
+        // A sealed one is opened for reading alone.
+        files = files_of(&open, &sealed).unwrap();
+        let mut text = before.clone();
+        let changed = joined(&mut text, &files).unwrap();
+        let message =
+            [&[8, 1, 0x72, 18][..], &first, &more, &[0x50, 0], &[0x72, 7], &second, &[0x78, 1]].concat();
         let all = 0..text.len();
         assert_eq!((&text, changed), (&file(&[&message]), Vec::from([all])));
         // Nothing of it is open, and another form.
