@@ -1,4 +1,4 @@
-//! A name of a file of which the kernel tells the inode alone.
+//! Names of files of which the kernel tells the inodes alone.
 
 use super::inside::Inside;
 use rt_sys::error::{Context, Result};
@@ -6,6 +6,7 @@ use rt_sys::mount::Mounted;
 use rt_sys::{bail, err, fd};
 use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -13,18 +14,23 @@ use std::path::{Path, PathBuf};
 /// How many names are read.
 const MOST: usize = 200_000;
 
-/// A name of inode `inode` of the file system in memory with that device, as a table of mounts has it; `None` where it has none that the
+/// A name of each of these inodes of the file system in memory with that device, as a table of mounts has it, that has one which the
 /// container sees.
 ///
 /// # Errors
 /// A directory cannot be read, unless it is of none of `users`: they have made no name there.
-pub(super) fn find(inside: &Inside<'_>, device: &[u8], inode: u64, users: &[u32]) -> Result<Option<PathBuf>> {
+pub(super) fn find(
+    inside: &Inside<'_>,
+    device: &[u8],
+    inodes: &BTreeSet<u64>,
+    users: &BTreeSet<u32>,
+) -> Result<BTreeMap<u64, PathBuf>> {
     let is_of = |mount: &&Mounted| mount.device == device;
     let mut todo: Vec<PathBuf> =
         inside.mounts.iter().filter(is_of).map(|mount| mount.point.clone()).collect();
-    let mut read = 0;
+    let (mut found, mut read) = (BTreeMap::new(), 0);
     while let Some(dir) = todo.pop() {
-        for (name, number, is_directory) in entries(inside, &dir, device, users)? {
+        for (name, inode, is_directory) in entries(inside, &dir, device, users)? {
             read += 1;
             if read > MOST {
                 return Err(err!("{}: it has too many files to look for one", dir.display()));
@@ -32,15 +38,15 @@ pub(super) fn find(inside: &Inside<'_>, device: &[u8], inode: u64, users: &[u32]
             let path = dir.join(OsStr::from_bytes(&name));
             if is_directory {
                 todo.push(path);
-            } else if number == inode
+            } else if inodes.contains(&inode)
                 && let Some(there) = inside.find(&path)?
                 && is_on(&fd::stat(&there)?, device)
             {
-                return Ok(Some(path));
+                found.insert(inode, path);
             }
         }
     }
-    Ok(None)
+    Ok(found)
 }
 
 /// What is in the directory `path`: names, inodes, and whether they are directories. Nothing where it is on another file system.
@@ -48,7 +54,7 @@ fn entries(
     inside: &Inside<'_>,
     path: &Path,
     device: &[u8],
-    users: &[u32],
+    users: &BTreeSet<u32>,
 ) -> Result<Vec<(Vec<u8>, u64, bool)>> {
     let shown = || format!("look through {}", path.display());
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

@@ -129,7 +129,22 @@ impl<'a> Removed<'a> {
         let mut found: Vec<Removed<'a>> = found.into_values().collect();
         for removed in &mut found {
             removed.find_open(descriptors)?;
-            removed.find_name(inside)?;
+        }
+        let mut names: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
+        for Removed { file: [device, inode], .. } in found.iter().filter(|removed| removed.may_have_name()) {
+            names.entry(device.clone()).or_default().extend(inode.parse::<u64>());
+        }
+        let users = processes::users_of(tree)?;
+        let find = |device: &str, inodes| {
+            names::find(inside, &reach::decimal(device).unwrap_or_default(), inodes, &users)
+        };
+        let names: BTreeMap<_, _> = names
+            .iter()
+            .map(|(device, inodes)| Ok((device.as_str(), find(device, inodes)?)))
+            .collect::<Result<_>>()?;
+        for removed in &mut found {
+            let none = BTreeMap::new();
+            removed.take_name(names.get(removed.file[0].as_str()).unwrap_or(&none))?;
             match removed.other {
                 None => removed.check_whole(several_ids).and_then(|()| removed.check_users())?,
                 Some(_) => removed.pieces.retain(|piece| !piece.is_named),
@@ -168,19 +183,25 @@ impl<'a> Removed<'a> {
         Ok(())
     }
 
-    /// Looks for a name that it has, unless the kernel says that it has none.
-    fn find_name(&mut self, inside: &Inside<'_>) -> Result<()> {
-        if self.known.is_some_and(|stat| stat.st_nlink == 0) {
-            return Ok(());
-        }
-        let users = self.pieces[0].process.users()?;
-        let [device, inode] = &self.file;
-        let (device, inode) = (reach::decimal(device).unwrap_or_default(), inode.parse().unwrap_or_default());
-        self.other = names::find(inside, &device, inode, &users)?;
-        match self.other.is_none() && (self.known.is_some() || self.pieces.iter().any(|piece| piece.is_named))
-        {
-            false => Ok(()),
-            true => Err(self.refused("which has another name that is not found", KEEP)),
+    /// True unless the kernel says that it has no name.
+    fn may_have_name(&self) -> bool {
+        self.known.is_none_or(|stat| stat.st_nlink > 0)
+    }
+
+    /// Takes what has been found of names of files on its file system.
+    ///
+    /// # Errors
+    /// It has one that was not found.
+    fn take_name(&mut self, names: &BTreeMap<u64, PathBuf>) -> Result<()> {
+        let inode = self.file[1].parse().unwrap_or_default();
+        self.other = names.get(&inode).filter(|_| self.may_have_name()).cloned();
+        match self.other {
+            None if self.may_have_name()
+                && (self.known.is_some() || self.pieces.iter().any(|piece| piece.is_named)) =>
+            {
+                Err(self.refused("which has another name that is not found", KEEP))
+            }
+            _ => Ok(()),
         }
     }
 
