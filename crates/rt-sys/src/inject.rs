@@ -2,7 +2,8 @@
 //!
 //! A held thread waits in the kernel, mostly in a system call that was interrupted. It gets other registers, executes one instruction, the
 //! one that makes system calls in the kernel's own code of that process (vdso(7)), and stops again. Then it gets its registers back, and
-//! the kernel makes the interrupted call once more when it goes on. Signals are blocked meanwhile, so that no handler runs.
+//! the kernel makes the interrupted call once more when it goes on. Signals are blocked meanwhile, so that no handler runs. The thread is
+//! not stepped: the kernel would force a SIGTRAP on it then, and takes the program's handler of that away where it is blocked or ignored.
 
 use super::check;
 use crate::error::{Context, Result};
@@ -90,6 +91,10 @@ use machine::Registers;
 
 /// NT_PRSTATUS (elf.h): the general registers.
 const GENERAL: usize = 1;
+/// How the stop of a thread says that it begins or ends a system call (PTRACE_O_TRACESYSGOOD).
+const AT_CALL: i32 = libc::SIGTRAP | 0x80;
+/// PTRACE_PEEKSIGINFO_SHARED (linux/ptrace.h), which libc has not for each machine.
+const SHARED: u32 = 1;
 
 /// A thread that is held. It goes on when this is dropped, as if nothing had been.
 #[derive(Debug)]
@@ -104,7 +109,8 @@ impl Held {
     /// # Errors
     /// EPERM: this process may not, or another one traces it. ESRCH: it has ended.
     pub fn begin(id: i32) -> Result<Held> {
-        request(libc::PTRACE_SEIZE as _, id, 0, 0).context(|| format!("trace thread {id}"))?;
+        request(libc::PTRACE_SEIZE as _, id, 0, libc::PTRACE_O_TRACESYSGOOD as u64)
+            .context(|| format!("trace thread {id}"))?;
         let held = Held { id };
         request(libc::PTRACE_INTERRUPT as _, id, 0, 0).context(|| format!("stop thread {id}"))?;
         loop {
@@ -118,6 +124,18 @@ impl Held {
         }
     }
 
+    /// Has the kernel end the thread's process if this one ends while it is held, by whatever: in the middle of a call it would go on with
+    /// the registers and the signal mask of that, and ended is better than damaged.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn end_with_caller(&self) -> Result<()> {
+        let options = libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACESYSGOOD;
+        request(libc::PTRACE_SETOPTIONS as _, self.id, 0, options as u64)
+            .map(drop)
+            .context(|| format!("have thread {} end with this process", self.id))
+    }
+
     /// Has the thread make system call `number`, and returns what that returns. What the arguments lead to lies in its memory.
     ///
     /// # Errors
@@ -129,9 +147,15 @@ impl Held {
         self.block(u64::MAX).context(shown)?;
         let mut registers = before;
         machine::set(&mut registers, at, number.unsigned_abs(), args);
-        let made = self.set_registers(&registers).and_then(|()| self.step()).and_then(|()| self.registers());
+        // It stops before the call and behind it.
+        let made = self
+            .set_registers(&registers)
+            .and_then(|()| self.run_to_call())
+            .and_then(|()| self.run_to_call())
+            .and_then(|()| self.registers());
         // It goes on as it was, whatever has become of the call.
-        self.set_registers(&before).and_then(|()| self.block(signals)).context(shown)?;
+        let back = self.stop_again().and(self.set_registers(&before));
+        back.and(self.block(signals)).context(shown)?;
         let returned = machine::returned(&made.context(shown)?);
         match i32::try_from(returned as i64) {
             Ok(error @ -4095..0) => Err(rustix::io::Errno::from_raw_os_error(-error).into()),
@@ -194,7 +218,7 @@ impl Held {
             let status = unsafe { info.si_status() };
             [info.si_signo, info.si_code, status] == [libc::SIGCHLD, libc::CLD_STOPPED, libc::SIGSTOP]
         };
-        let of_process = waiting(libc::PTRACE_PEEKSIGINFO_SHARED)?;
+        let of_process = waiting(SHARED)?;
         // Its own the thread would get first.
         let is_childs = |info: &libc::siginfo_t| info.si_signo == libc::SIGCHLD;
         if waiting(0)?.iter().any(is_childs) || !of_process.iter().any(is_stop) {
@@ -216,12 +240,10 @@ impl Held {
                 break;
             }
         }
-        request(libc::PTRACE_INTERRUPT as _, self.id, 0, 0)?;
-        request(libc::PTRACE_CONT as _, self.id, 0, 0)?;
-        wait(self.id).map(drop)
+        self.stop_again()
     }
 
-    /// What waits for the thread, or (PTRACE_PEEKSIGINFO_SHARED, ptrace(2)) for its process.
+    /// What waits for the thread, or ([`SHARED`]) for its process.
     fn waiting(&self, flags: u32) -> Result<Vec<libc::siginfo_t>> {
         let mut found = Vec::new();
         loop {
@@ -291,15 +313,27 @@ impl Held {
             .map(drop)
     }
 
-    /// Has it execute one instruction.
-    fn step(&self) -> Result<()> {
+    /// Has it run until it begins a system call, or ends the one that it has begun.
+    fn run_to_call(&self) -> Result<()> {
         loop {
-            request(libc::PTRACE_SINGLESTEP as _, self.id, 0, 0)?;
+            request(libc::PTRACE_SYSCALL as _, self.id, 0, 0)?;
             match wait(self.id)? {
-                // It has told once more that it is stopped, and has executed nothing.
+                status if libc::WSTOPSIG(status) == AT_CALL => return Ok(()),
+                // It has told once more that it is stopped, and has executed nothing, or is told to stop, as it is.
                 status if status >> 16 == libc::PTRACE_EVENT_STOP => {}
-                status if libc::WSTOPSIG(status) == libc::SIGTRAP => return Ok(()),
+                status if libc::WSTOPSIG(status) == libc::SIGSTOP => {}
                 status => bail!("it has stopped by signal {}", libc::WSTOPSIG(status)),
+            }
+        }
+    }
+
+    /// Has it stop where [`Held::begin`] has it stop, among the kernel's signals: behind that an interrupted call begins anew.
+    fn stop_again(&self) -> Result<()> {
+        request(libc::PTRACE_INTERRUPT as _, self.id, 0, 0)?;
+        loop {
+            request(libc::PTRACE_CONT as _, self.id, 0, 0)?;
+            if wait(self.id)? >> 16 == libc::PTRACE_EVENT_STOP {
+                return Ok(());
             }
         }
     }
@@ -359,6 +393,52 @@ mod tests {
         child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
         assert!(child.wait().unwrap().success());
         assert_eq!(said, "line\n/proc\n");
+    }
+
+    #[test]
+    fn what_a_program_does_at_a_trap_stays() {
+        for (trap, end) in [("echo trapped", "trapped\nend\n"), ("", "end\n")] {
+            let mut child = Command::new("sh")
+                .args(["-c", &format!("trap '{trap}' TRAP; echo; read -r line; kill -TRAP $$; echo end")])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let id = child.id() as i32;
+            let mut output = child.stdout.take().unwrap();
+            output.read_exact(&mut [0]).unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            let held = Held::begin(id).unwrap();
+            for _ in 0..3 {
+                assert_eq!(held.call(libc::SYS_getpid, [0; 6]).unwrap(), id as u64);
+            }
+            drop(held);
+            std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"line\n").unwrap();
+            let mut said = String::new();
+            output.read_to_string(&mut said).unwrap();
+            assert!(child.wait().unwrap().success());
+            assert_eq!(said, end);
+        }
+    }
+
+    #[test]
+    fn a_held_process_ends_with_its_caller() {
+        use std::os::unix::process::ExitStatusExt;
+        for ends in [true, false] {
+            let mut child = Command::new("sleep").arg("0.3").spawn().unwrap();
+            let id = child.id() as i32;
+            // A thread that ends is a tracer that does.
+            let caller = std::thread::spawn(move || {
+                let held = Held::begin(id).unwrap();
+                held.end_with_caller().unwrap();
+                assert_eq!(held.call(libc::SYS_getpid, [0; 6]).unwrap(), id as u64);
+                if ends {
+                    std::mem::forget(held);
+                }
+            });
+            caller.join().unwrap();
+            assert_eq!(child.wait().unwrap().signal(), ends.then_some(libc::SIGKILL));
+        }
     }
 
     /// A program of 32 bits that waits for ever (pause(2)).
