@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 /// How long a tree may take to be stopped, and how long once all of it has the signal.
 const ALL_STOP_WITHIN: Duration = Duration::from_secs(5);
-pub(super) const STOPS_WITHIN: Duration = Duration::from_millis(200);
+pub(super) const STOPS_WITHIN: Duration = Duration::from_secs(1);
 
-/// Stops the tree that `look` finds: parents first, as one may wait in vfork(2) for a child that still has to run. A criu that fails
-/// continues what it has found running, before anybody could make calls anew.
+/// Stops the tree that `look` finds: parents first, as one may wait in vfork(2) for a child that still has to run. Calls are made anew
+/// while all is stopped, and criu leaves so what it finds so, also where it fails.
 ///
 /// # Errors
 /// It could not be looked at or signalled. Some of it may be stopped.

@@ -45,17 +45,48 @@ mod machine {
     /// The code segment of programs of 64 bits.
     const CODE: u64 = 0x33;
 
-    pub(super) fn interrupted(registers: &Registers) -> Option<(u64, [u64; 4])> {
+    /// The number of the call that is interrupted.
+    pub(super) fn interrupted(registers: &Registers) -> Option<u64> {
         let is_interrupted = registers.cs == CODE
             && [i64::from(libc::EINTR), ERESTART_RESTARTBLOCK]
                 .contains(&(registers.rax as i64).wrapping_neg());
-        let args = [registers.rdi, registers.rsi, registers.rdx, registers.r10];
-        is_interrupted.then_some((registers.orig_rax, args))
+        // A handler that has returned leaves no number.
+        (is_interrupted && registers.orig_rax as i64 >= 0).then_some(registers.orig_rax)
     }
 
-    pub(super) fn make_again(registers: &mut Registers, args: [u64; 4]) {
-        [registers.rdi, registers.rsi, registers.rdx, registers.r10] = args;
-        registers.rax = -ERESTARTNOHAND as u64;
+    pub(super) fn make_again(registers: &mut Registers, number: u64) {
+        (registers.orig_rax, registers.rax) = (number, -ERESTARTNOHAND as u64);
+    }
+
+    /// How much code [`number_by`] is given, in bytes.
+    pub(super) const CODE_LENGTH: usize = 8;
+    /// The calls that the kernel goes on with by a note.
+    const NOTED: [libc::c_long; 4] =
+        [libc::SYS_poll, libc::SYS_nanosleep, libc::SYS_clock_nanosleep, libc::SYS_futex];
+
+    /// Where the code ends behind whose call the thread goes on.
+    pub(super) fn behind_call(registers: &Registers) -> u64 {
+        registers.rip
+    }
+
+    /// The number that the last of `code` gives to the call that it makes, as libraries do: mov $number,%eax; syscall, or (glibc since
+    /// 2.41) mov offset(%rsp),%rax; syscall, where `read` reads memory. Other code could have it from anywhere.
+    pub(super) fn number_by(
+        registers: &Registers,
+        code: [u8; CODE_LENGTH],
+        read: impl FnOnce(u64) -> Option<u64>,
+    ) -> Option<u64> {
+        let number = match code {
+            // With such a prefix it is another register.
+            [prefix, 0xb8, a, b, c, d, 0x0f, 0x05] if prefix & 0xf1 != 0x41 => {
+                u32::from_le_bytes([a, b, c, d]).into()
+            }
+            [_, 0x48, 0x8b, 0x44, 0x24, offset, 0x0f, 0x05] => {
+                read(registers.rsp.checked_add_signed(i64::from(offset as i8))?)?
+            }
+            _ => return None,
+        };
+        NOTED.contains(&libc::c_long::try_from(number).ok()?).then_some(number)
     }
 }
 
@@ -80,11 +111,25 @@ mod machine {
     }
 
     /// The first argument is lost. Few calls return so: the kernel makes the others anew by itself.
-    pub(super) fn interrupted(_: &Registers) -> Option<(u64, [u64; 4])> {
+    pub(super) fn interrupted(_: &Registers) -> Option<u64> {
         None
     }
 
-    pub(super) fn make_again(_: &mut Registers, _: [u64; 4]) {}
+    pub(super) fn make_again(_: &mut Registers, _: u64) {}
+
+    pub(super) const CODE_LENGTH: usize = 0;
+
+    pub(super) fn behind_call(_: &Registers) -> u64 {
+        0
+    }
+
+    pub(super) fn number_by(
+        _: &Registers,
+        _: [u8; CODE_LENGTH],
+        _: impl FnOnce(u64) -> Option<u64>,
+    ) -> Option<u64> {
+        None
+    }
 }
 
 use machine::Registers;
@@ -186,23 +231,39 @@ impl Held {
         made
     }
 
-    /// The system call that returns EINTR when the thread goes on, or may do so, and the first of its arguments.
+    /// The number of the system call that returns EINTR when the thread goes on, or may do so. Of one that has been interrupted before, and
+    /// goes on by a note of the kernel's (restart_syscall(2)), the program's code tells, or it is not known.
     ///
     /// # Errors
     /// It has ended.
-    pub fn interrupted(&self) -> Result<Option<(u64, [u64; 4])>> {
+    pub fn interrupted(&self) -> Result<Option<u64>> {
         let shown = || format!("look at the registers of thread {}", self.id);
-        self.registers().map(|registers| machine::interrupted(&registers)).context(shown)
+        let registers = self.registers().context(shown)?;
+        match machine::interrupted(&registers) {
+            Some(number) if number == libc::SYS_restart_syscall as u64 => {
+                let memory = self.memory()?;
+                let mut code = [0; machine::CODE_LENGTH];
+                let at = machine::behind_call(&registers).saturating_sub(machine::CODE_LENGTH as u64);
+                let read = |at| {
+                    let mut word = [0; size_of::<u64>()];
+                    memory.read_exact_at(&mut word, at).ok().map(|()| u64::from_ne_bytes(word))
+                };
+                let code_read = memory.read_exact_at(&mut code, at).is_ok();
+                Ok(code_read.then(|| machine::number_by(&registers, code, read)).flatten())
+            }
+            number => Ok(number),
+        }
     }
 
-    /// Has the kernel make that call once more, with `args`. A handler of a signal that runs before ends it, as ever.
+    /// Has the kernel make system call `number`, the one that is interrupted, once more. A handler of a signal that runs before ends it, as
+    /// ever.
     ///
     /// # Errors
     /// The thread has ended.
-    pub fn make_again(&self, args: [u64; 4]) -> Result<()> {
+    pub fn make_again(&self, number: u64) -> Result<()> {
         let shown = || format!("set the registers of thread {}", self.id);
         let mut registers = self.registers().context(shown)?;
-        machine::make_again(&mut registers, args);
+        machine::make_again(&mut registers, number);
         self.set_registers(&registers).context(shown)
     }
 
@@ -302,7 +363,11 @@ impl Held {
         request(libc::PTRACE_SETREGSET as _, self.id, GENERAL, (&raw mut part) as u64).map(drop)
     }
 
-    fn blocked(&self) -> Result<u64> {
+    /// The signals that it blocks, each a bit: outside of the call that is interrupted, which may block others.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn blocked(&self) -> Result<u64> {
         let mut signals = 0u64;
         request(libc::PTRACE_GETSIGMASK as _, self.id, size_of::<u64>(), (&raw mut signals) as u64)?;
         Ok(signals)
@@ -441,6 +506,22 @@ mod tests {
         }
     }
 
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn code_tells_which_call_it_makes() {
+        // SAFETY: all zeros are registers.
+        let mut registers: Registers = unsafe { std::mem::zeroed() };
+        registers.rsp = 0x1000;
+        let number = |code| machine::number_by(&registers, code, |at| (at == 0xff8).then_some(7));
+        assert_eq!(number([0xc7, 0xb8, 35, 0, 0, 0, 0x0f, 0x05]), Some(35));
+        assert_eq!(number([0x41, 0xb8, 35, 0, 0, 0, 0x0f, 0x05]), None, "of %r8d");
+        assert_eq!(number([0xc7, 0xb8, 35, 1, 0, 0, 0x0f, 0x05]), None);
+        assert_eq!(number([0xc7, 0xb8, 35, 0, 0, 0, 0xcd, 0x80]), None);
+        assert_eq!(number([0xca, 0x48, 0x8b, 0x44, 0x24, 0xf8, 0x0f, 0x05]), Some(7));
+        assert_eq!(number([0xca, 0x48, 0x8b, 0x44, 0x24, 0x20, 0x0f, 0x05]), None);
+        assert_eq!(number([0xca, 0x48, 0x8b, 0x44, 0x24, 0xf8, 0x90, 0x90]), None);
+    }
+
     /// A program of 32 bits that waits for ever (pause(2)).
     #[cfg(target_arch = "x86_64")]
     const OF_32_BITS: &[u8] = b"\x7fELF\x01\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x03\0\x01\0\0\0\
@@ -499,9 +580,9 @@ mod tests {
         wait_until(is_stopped);
         let held = Held::begin(id).unwrap();
         let interrupted = held.interrupted().unwrap();
-        if let Some((number, args)) = interrupted {
+        if let Some(number) = interrupted {
             assert!(sleeps.contains(&number.to_string()));
-            held.make_again(args).unwrap();
+            held.make_again(number).unwrap();
         }
         drop(held);
         wait_until(is_stopped);
