@@ -802,6 +802,29 @@ static void removed_many(void)
 	MUST(waitpid(child, &status, 0) == child && status == 0);
 }
 
+// What the program does when it gets SIGTRAP stays as it is, whether it blocks it or not.
+static void removed_trap(void)
+{
+	struct sigaction action = { .sa_handler = tick }, now;
+	sigset_t signals;
+	int fd, status;
+	removed_memory(4096, &fd, "/removed");
+	MUST(sigaction(SIGTRAP, &action, NULL) == 0);
+	pid_t child = fork();
+	if (child == 0) {
+		sigemptyset(&signals);
+		sigaddset(&signals, SIGTRAP);
+		MUST(sigprocmask(SIG_BLOCK, &signals, NULL) == 0);
+		while (access("/out/go", F_OK) != 0)
+			nap();
+		MUST(raise(SIGTRAP) == 0 && ticks == 0 && sigprocmask(SIG_UNBLOCK, &signals, NULL) == 0 && ticks == 1);
+		_exit(0);
+	}
+	stay();
+	MUST(sigaction(SIGTRAP, NULL, &now) == 0 && now.sa_handler == tick && raise(SIGTRAP) == 0 && ticks == 1);
+	MUST(waitpid(child, &status, 0) == child && status == 0);
+}
+
 // What cannot be kept of it: a part, and what a process outside has, too.
 static void removed_outside(void)
 {
@@ -1380,6 +1403,57 @@ static void waits_epoll_masked(void)
 	MUST(pthread_sigmask(SIG_BLOCK, NULL, &before) == 0 && sigismember(&before, SIGUSR1) == 0);
 }
 
+static void waits_signal(void)
+{
+	sigset_t signals;
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGUSR2);
+	MUST(pthread_sigmask(SIG_BLOCK, &signals, NULL) == 0);
+	MUST(sigtimedwait(&signals, NULL, &(struct timespec){ SECONDS, 0 }) == -1 && errno == EAGAIN);
+}
+
+// Sockets with a time limit, of which the kernel says EINTR where it makes the calls of others anew.
+static int limited(void)
+{
+	int pair[2];
+	struct timeval limit = { SECONDS, 0 };
+	MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+	MUST(setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0);
+	return pair[0];
+}
+
+static void waits_read(void)
+{
+	char byte;
+	MUST(read(limited(), &byte, 1) == -1 && errno == EAGAIN);
+}
+
+static void waits_receive(void)
+{
+	char byte;
+	MUST(recv(limited(), &byte, 1, 0) == -1 && errno == EAGAIN);
+}
+
+static void waits_message(void)
+{
+	char byte;
+	struct iovec part = { &byte, 1 };
+	MUST(recvmsg(limited(), &(struct msghdr){ .msg_iov = &part, .msg_iovlen = 1 }, 0) == -1 && errno == EAGAIN);
+}
+
+#ifdef __x86_64__
+// Compilers count on arguments that are in their registers after a call.
+static void waits_registers(void)
+{
+	struct timespec time = { SECONDS, 0 }, rest = { 1000, 0 }, *first = &time, *second = &rest;
+	long returned;
+	asm volatile("mov %3, %%eax; syscall" : "=&a"(returned), "+D"(first), "+S"(second) : "i"(SYS_nanosleep) : "rcx", "r11", "memory");
+	MUST(returned == 0 && first == &time && second == &rest && time.tv_sec == SECONDS);
+}
+#else
+#define waits_registers waits_nanosleep
+#endif
+
 static void *waits(void *wait)
 {
 	double begin = now();
@@ -1391,7 +1465,8 @@ static void *waits(void *wait)
 // Who has no signal handlers expects no EINTR of any of them, in the first thread, in others, and in a child.
 static void calls(void)
 {
-	void (*all[])(void) = { waits_nanosleep, waits_sleep, waits_rest, waits_semaphore, waits_futex, waits_epoll, waits_epoll_masked, waits_poll };
+	void (*all[])(void) = { waits_nanosleep, waits_sleep, waits_rest, waits_semaphore, waits_futex, waits_epoll, waits_epoll_masked,
+		waits_signal, waits_read, waits_receive, waits_message, waits_registers, waits_poll };
 	enum { MANY = sizeof all / sizeof *all };
 	pthread_t threads[MANY];
 	int status;
@@ -1411,10 +1486,46 @@ static void calls(void)
 	MUST(waitpid(child, &status, 0) == child && status == 0);
 }
 
+// Calls that have been stopped before, as by rt pause, a terminal's ^Z or a debugger: the kernel goes on with them by restart_syscall(2).
+static void calls_stopped(void)
+{
+	void (*all[])(void) = { waits_sleep, waits_rest, waits_registers, waits_poll };
+	enum { MANY = sizeof all / sizeof *all };
+	pthread_t threads[MANY];
+	int status;
+	pid_t child = fork();
+	MUST(child >= 0);
+	if (child == 0) {
+		for (size_t n = 0; n < MANY; n++)
+			MUST(pthread_create(&threads[n], NULL, waits, all[n]) == 0);
+		for (size_t n = 0; n < MANY; n++)
+			MUST(pthread_join(threads[n], NULL) == 0);
+		_exit(0);
+	}
+	for (int n = 0; n < 30; n++)
+		nap();
+	MUST(kill(child, SIGSTOP) == 0 && waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status));
+	nap();
+	MUST(kill(child, SIGCONT) == 0);
+	for (int n = 0; n < 30; n++)
+		nap();
+	stay();
+	MUST(waitpid(child, &status, 0) == child && status == 0);
+}
+
 // With a socket by whose name a checkpoint is refused when criu has written everything.
 static void calls_refused(void)
 {
 	bind_through_link();
+	calls();
+}
+
+// With memory of a removed file that is not kept, as is seen when all is stopped.
+static void calls_not_kept(void)
+{
+	int fd;
+	char *map = removed_memory(8192, &fd, "/removed");
+	MUST(munmap(map, 4096) == 0);
 	calls();
 }
 
@@ -1558,7 +1669,7 @@ static const struct {
 	{ "datagrams-renamed", datagrams_renamed }, { "follow", follow }, { "output-twice", output_twice },
 	{ "removed-run", removed_run }, { "removed-both", removed_both }, { "removed-long", removed_long },
 	{ "proc-of-ended", proc_of_ended }, { "newline", newline }, { "pinned-first", pinned_first },
-	{ "linked-memory", linked_memory }, { "polls", polls }, { "poll-signalled", poll_signalled }, { "calls", calls }, { "calls-refused", calls_refused }, { "ended-last", ended_last }, { "ended-session", ended_session }, { "datagrams-below", datagrams_below }, { "own-log", own_log },
+	{ "linked-memory", linked_memory }, { "polls", polls }, { "poll-signalled", poll_signalled }, { "calls", calls }, { "calls-refused", calls_refused }, { "calls-not-kept", calls_not_kept }, { "calls-stopped", calls_stopped }, { "removed-trap", removed_trap }, { "ended-last", ended_last }, { "ended-session", ended_session }, { "datagrams-below", datagrams_below }, { "own-log", own_log },
 };
 
 int main(int count, char **words)

@@ -164,13 +164,19 @@ impl Subject {
         self.check(&tree, Stage::Stopped)
     }
 
-    /// Has the program, which is stopped, go on as if it had not been: calls that wait, and what parents are told.
+    /// Has no process of the program, which is stopped, learn that its children have been.
     fn forget_stop(&self, store: &Store) -> Result<()> {
         if !store.load(&self.record.id)?.paused {
             return Ok(());
         }
         let tree = self.tree_now(store)?;
-        self.run_for_user(|| stops::forget(&tree.processes).and(calls::make_anew(&tree)))
+        self.run_for_user(|| stops::forget(&tree.processes))
+    }
+
+    /// Has the program, which is stopped, wait anew in calls that a stop has interrupted, in its image and if it goes on.
+    fn make_calls_anew(&self, store: &Store) -> Result<()> {
+        let tree = self.tree_now(store)?;
+        self.run_for_user(|| calls::make_anew(&tree))
     }
 
     /// Does `work`, which signals or traces the program, where this process may do that.
@@ -329,19 +335,22 @@ fn write(
     parted: &Parted<'_>,
     options: &DumpOptions,
 ) -> Result<()> {
-    let mut found = again(|| subject.check(&subject.tree_now(store)?, Stage::Before))?;
+    let found = again(|| subject.check(&subject.tree_now(store)?, Stage::Before))?;
     let draft = Draft::begin(&options.image)?;
     let memory = memory_fs::of_config(&subject.spec);
     let memory = memory_fs::find(memory, &tree.program().dir(), &mount::table()?)?;
     // Whoever ends this process while the tree is stopped leaves a container that `rt resume` continues.
     container::note_stopped(store, &subject.record.id)?;
     let stopped = subject.run_for_user(|| stops::stop(|| subject.tree_now(store)));
-    if found.removed.is_empty() {
+    let found = if found.removed.is_empty() {
         stopped.unwrap_or_else(|e| log::debug!("stop {}: {e}", subject.record.id));
+        Ok(found)
     } else {
-        stopped?;
-        found = subject.keep_removed(store, found.by_several_ids)?;
-    }
+        stopped.and_then(|()| subject.keep_removed(store, found.by_several_ids))
+    };
+    // Behind the calls that threads have made, and also where the program goes on now.
+    subject.make_calls_anew(store).unwrap_or_else(|e| log::debug!("calls of {}: {e}", subject.record.id));
+    let found = found?;
     run_criu(criu, subject, tree, &found, &memory, &draft.image, options)?;
     seal(store, subject, memory, parted, draft, options)
 }
@@ -379,7 +388,6 @@ fn seal(
     }
     numbers::forget_death_signal(&draft.image, manifest.program)?;
     numbers::forget_modes(&draft.image)?;
-    calls::make_anew_in(&draft.image)?;
     memory_files::join(&draft.image)?;
     groups::give(&draft.image, &manifest.ids[1])?;
     if options.for_clones {

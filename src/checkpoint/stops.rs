@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 /// How long a tree may take to be stopped, and how long once all of it has the signal.
 const ALL_STOP_WITHIN: Duration = Duration::from_secs(5);
-pub(super) const STOPS_WITHIN: Duration = Duration::from_millis(200);
+pub(super) const STOPS_WITHIN: Duration = Duration::from_secs(1);
 
-/// Stops the tree that `look` finds: parents first, as one may wait in vfork(2) for a child that still has to run. A criu that fails
-/// continues what it has found running, before anybody could make calls anew.
+/// Stops the tree that `look` finds: parents first, as one may wait in vfork(2) for a child that still has to run. Calls are made anew
+/// while all is stopped, and criu leaves so what it finds so, also where it fails.
 ///
 /// # Errors
 /// It could not be looked at or signalled. Some of it may be stopped.
@@ -102,11 +102,12 @@ pub(super) fn forget_restored() -> Result<()> {
     forget(&processes)
 }
 
-/// Continues all that has been restored, children first: a parent that waits for stops (waitpid(2), WUNTRACED) is to find none.
+/// Continues all that has been restored, children first: a parent that waits for stops (waitpid(2), WUNTRACED) is to find none. The first
+/// process of the PID namespace stays: its end is that of this one.
 pub(super) fn go_on() -> Result<()> {
     let mut processes = restored()?;
     processes.sort_by_key(|(depth, _)| Reverse(*depth));
-    let each = processes.iter().map(|(_, process)| process.pid);
+    let each = processes.iter().map(|(_, process)| process.pid).filter(|pid| *pid != 1);
     for pid in each.chain([-1]) {
         match signal::send(pid, libc::SIGCONT) {
             // It has ended, or there is none but the first one of the PID namespace.

@@ -2,7 +2,8 @@
 //!
 //! A held thread waits in the kernel, mostly in a system call that was interrupted. It gets other registers, executes one instruction, the
 //! one that makes system calls in the kernel's own code of that process (vdso(7)), and stops again. Then it gets its registers back, and
-//! the kernel makes the interrupted call once more when it goes on. Signals are blocked meanwhile, so that no handler runs.
+//! the kernel makes the interrupted call once more when it goes on. Signals are blocked meanwhile, so that no handler runs. The thread is
+//! not stepped: the kernel would force a SIGTRAP on it then, and takes the program's handler of that away where it is blocked or ignored.
 
 use super::check;
 use crate::error::{Context, Result};
@@ -44,17 +45,48 @@ mod machine {
     /// The code segment of programs of 64 bits.
     const CODE: u64 = 0x33;
 
-    pub(super) fn interrupted(registers: &Registers) -> Option<(u64, [u64; 4])> {
+    /// The number of the call that is interrupted.
+    pub(super) fn interrupted(registers: &Registers) -> Option<u64> {
         let is_interrupted = registers.cs == CODE
             && [i64::from(libc::EINTR), ERESTART_RESTARTBLOCK]
                 .contains(&(registers.rax as i64).wrapping_neg());
-        let args = [registers.rdi, registers.rsi, registers.rdx, registers.r10];
-        is_interrupted.then_some((registers.orig_rax, args))
+        // A handler that has returned leaves no number.
+        (is_interrupted && registers.orig_rax as i64 >= 0).then_some(registers.orig_rax)
     }
 
-    pub(super) fn make_again(registers: &mut Registers, args: [u64; 4]) {
-        [registers.rdi, registers.rsi, registers.rdx, registers.r10] = args;
-        registers.rax = -ERESTARTNOHAND as u64;
+    pub(super) fn make_again(registers: &mut Registers, number: u64) {
+        (registers.orig_rax, registers.rax) = (number, -ERESTARTNOHAND as u64);
+    }
+
+    /// How much code [`number_by`] is given, in bytes.
+    pub(super) const CODE_LENGTH: usize = 8;
+    /// The calls that the kernel goes on with by a note.
+    const NOTED: [libc::c_long; 4] =
+        [libc::SYS_poll, libc::SYS_nanosleep, libc::SYS_clock_nanosleep, libc::SYS_futex];
+
+    /// Where the code ends behind whose call the thread goes on.
+    pub(super) fn behind_call(registers: &Registers) -> u64 {
+        registers.rip
+    }
+
+    /// The number that the last of `code` gives to the call that it makes, as libraries do: mov $number,%eax; syscall, or (glibc since
+    /// 2.41) mov offset(%rsp),%rax; syscall, where `read` reads memory. Other code could have it from anywhere.
+    pub(super) fn number_by(
+        registers: &Registers,
+        code: [u8; CODE_LENGTH],
+        read: impl FnOnce(u64) -> Option<u64>,
+    ) -> Option<u64> {
+        let number = match code {
+            // With such a prefix it is another register.
+            [prefix, 0xb8, a, b, c, d, 0x0f, 0x05] if prefix & 0xf1 != 0x41 => {
+                u32::from_le_bytes([a, b, c, d]).into()
+            }
+            [_, 0x48, 0x8b, 0x44, 0x24, offset, 0x0f, 0x05] => {
+                read(registers.rsp.checked_add_signed(i64::from(offset as i8))?)?
+            }
+            _ => return None,
+        };
+        NOTED.contains(&libc::c_long::try_from(number).ok()?).then_some(number)
     }
 }
 
@@ -79,17 +111,35 @@ mod machine {
     }
 
     /// The first argument is lost. Few calls return so: the kernel makes the others anew by itself.
-    pub(super) fn interrupted(_: &Registers) -> Option<(u64, [u64; 4])> {
+    pub(super) fn interrupted(_: &Registers) -> Option<u64> {
         None
     }
 
-    pub(super) fn make_again(_: &mut Registers, _: [u64; 4]) {}
+    pub(super) fn make_again(_: &mut Registers, _: u64) {}
+
+    pub(super) const CODE_LENGTH: usize = 0;
+
+    pub(super) fn behind_call(_: &Registers) -> u64 {
+        0
+    }
+
+    pub(super) fn number_by(
+        _: &Registers,
+        _: [u8; CODE_LENGTH],
+        _: impl FnOnce(u64) -> Option<u64>,
+    ) -> Option<u64> {
+        None
+    }
 }
 
 use machine::Registers;
 
 /// NT_PRSTATUS (elf.h): the general registers.
 const GENERAL: usize = 1;
+/// How the stop of a thread says that it begins or ends a system call (PTRACE_O_TRACESYSGOOD).
+const AT_CALL: i32 = libc::SIGTRAP | 0x80;
+/// PTRACE_PEEKSIGINFO_SHARED (linux/ptrace.h), which libc has not for each machine.
+const SHARED: u32 = 1;
 
 /// A thread that is held. It goes on when this is dropped, as if nothing had been.
 #[derive(Debug)]
@@ -104,7 +154,8 @@ impl Held {
     /// # Errors
     /// EPERM: this process may not, or another one traces it. ESRCH: it has ended.
     pub fn begin(id: i32) -> Result<Held> {
-        request(libc::PTRACE_SEIZE as _, id, 0, 0).context(|| format!("trace thread {id}"))?;
+        request(libc::PTRACE_SEIZE as _, id, 0, libc::PTRACE_O_TRACESYSGOOD as u64)
+            .context(|| format!("trace thread {id}"))?;
         let held = Held { id };
         request(libc::PTRACE_INTERRUPT as _, id, 0, 0).context(|| format!("stop thread {id}"))?;
         loop {
@@ -118,15 +169,16 @@ impl Held {
         }
     }
 
-    /// Has the kernel end its process when this one is killed (PTRACE_O_EXITKILL, ptrace(2)): ended is better than halfway changed.
+    /// Has the kernel end the thread's process if this one ends while it is held, by whatever: in the middle of a call it would go on with
+    /// the registers and the signal mask of that, and ended is better than damaged.
     ///
     /// # Errors
     /// It has ended.
     pub fn end_with_caller(&self) -> Result<()> {
-        let shown = || format!("hold thread {}", self.id);
-        request(libc::PTRACE_SETOPTIONS as _, self.id, 0, libc::PTRACE_O_EXITKILL as u64)
+        let options = libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACESYSGOOD;
+        request(libc::PTRACE_SETOPTIONS as _, self.id, 0, options as u64)
             .map(drop)
-            .context(shown)
+            .context(|| format!("have thread {} end with this process", self.id))
     }
 
     /// Has the thread make system call `number`, and returns what that returns. What the arguments lead to lies in its memory.
@@ -140,9 +192,15 @@ impl Held {
         self.block(u64::MAX).context(shown)?;
         let mut registers = before;
         machine::set(&mut registers, at, number.unsigned_abs(), args);
-        let made = self.set_registers(&registers).and_then(|()| self.step()).and_then(|()| self.registers());
+        // It stops before the call and behind it.
+        let made = self
+            .set_registers(&registers)
+            .and_then(|()| self.run_to_call())
+            .and_then(|()| self.run_to_call())
+            .and_then(|()| self.registers());
         // It goes on as it was, whatever has become of the call.
-        self.set_registers(&before).and_then(|()| self.block(signals)).context(shown)?;
+        let back = self.stop_again().and(self.set_registers(&before));
+        back.and(self.block(signals)).context(shown)?;
         let returned = machine::returned(&made.context(shown)?);
         match i32::try_from(returned as i64) {
             Ok(error @ -4095..0) => Err(rustix::io::Errno::from_raw_os_error(-error).into()),
@@ -173,23 +231,39 @@ impl Held {
         made
     }
 
-    /// The system call that returns EINTR when the thread goes on, or may do so, and the first of its arguments.
+    /// The number of the system call that returns EINTR when the thread goes on, or may do so. Of one that has been interrupted before, and
+    /// goes on by a note of the kernel's (restart_syscall(2)), the program's code tells, or it is not known.
     ///
     /// # Errors
     /// It has ended.
-    pub fn interrupted(&self) -> Result<Option<(u64, [u64; 4])>> {
+    pub fn interrupted(&self) -> Result<Option<u64>> {
         let shown = || format!("look at the registers of thread {}", self.id);
-        self.registers().map(|registers| machine::interrupted(&registers)).context(shown)
+        let registers = self.registers().context(shown)?;
+        match machine::interrupted(&registers) {
+            Some(number) if number == libc::SYS_restart_syscall as u64 => {
+                let memory = self.memory()?;
+                let mut code = [0; machine::CODE_LENGTH];
+                let at = machine::behind_call(&registers).saturating_sub(machine::CODE_LENGTH as u64);
+                let read = |at| {
+                    let mut word = [0; size_of::<u64>()];
+                    memory.read_exact_at(&mut word, at).ok().map(|()| u64::from_ne_bytes(word))
+                };
+                let code_read = memory.read_exact_at(&mut code, at).is_ok();
+                Ok(code_read.then(|| machine::number_by(&registers, code, read)).flatten())
+            }
+            number => Ok(number),
+        }
     }
 
-    /// Has the kernel make that call once more, with `args`. A handler of a signal that runs before ends it, as ever.
+    /// Has the kernel make system call `number`, the one that is interrupted, once more. A handler of a signal that runs before ends it, as
+    /// ever.
     ///
     /// # Errors
     /// The thread has ended.
-    pub fn make_again(&self, args: [u64; 4]) -> Result<()> {
+    pub fn make_again(&self, number: u64) -> Result<()> {
         let shown = || format!("set the registers of thread {}", self.id);
         let mut registers = self.registers().context(shown)?;
-        machine::make_again(&mut registers, args);
+        machine::make_again(&mut registers, number);
         self.set_registers(&registers).context(shown)
     }
 
@@ -205,7 +279,7 @@ impl Held {
             let status = unsafe { info.si_status() };
             [info.si_signo, info.si_code, status] == [libc::SIGCHLD, libc::CLD_STOPPED, libc::SIGSTOP]
         };
-        let of_process = waiting(libc::PTRACE_PEEKSIGINFO_SHARED)?;
+        let of_process = waiting(SHARED)?;
         // Its own the thread would get first.
         let is_childs = |info: &libc::siginfo_t| info.si_signo == libc::SIGCHLD;
         if waiting(0)?.iter().any(is_childs) || !of_process.iter().any(is_stop) {
@@ -227,12 +301,10 @@ impl Held {
                 break;
             }
         }
-        request(libc::PTRACE_INTERRUPT as _, self.id, 0, 0)?;
-        request(libc::PTRACE_CONT as _, self.id, 0, 0)?;
-        wait(self.id).map(drop)
+        self.stop_again()
     }
 
-    /// What waits for the thread, or (PTRACE_PEEKSIGINFO_SHARED, ptrace(2)) for its process.
+    /// What waits for the thread, or ([`SHARED`]) for its process.
     fn waiting(&self, flags: u32) -> Result<Vec<libc::siginfo_t>> {
         let mut found = Vec::new();
         loop {
@@ -291,7 +363,11 @@ impl Held {
         request(libc::PTRACE_SETREGSET as _, self.id, GENERAL, (&raw mut part) as u64).map(drop)
     }
 
-    fn blocked(&self) -> Result<u64> {
+    /// The signals that it blocks, each a bit: outside of the call that is interrupted, which may block others.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn blocked(&self) -> Result<u64> {
         let mut signals = 0u64;
         request(libc::PTRACE_GETSIGMASK as _, self.id, size_of::<u64>(), (&raw mut signals) as u64)?;
         Ok(signals)
@@ -302,15 +378,27 @@ impl Held {
             .map(drop)
     }
 
-    /// Has it execute one instruction.
-    fn step(&self) -> Result<()> {
+    /// Has it run until it begins a system call, or ends the one that it has begun.
+    fn run_to_call(&self) -> Result<()> {
         loop {
-            request(libc::PTRACE_SINGLESTEP as _, self.id, 0, 0)?;
+            request(libc::PTRACE_SYSCALL as _, self.id, 0, 0)?;
             match wait(self.id)? {
-                // It has told once more that it is stopped, and has executed nothing.
+                status if libc::WSTOPSIG(status) == AT_CALL => return Ok(()),
+                // It has told once more that it is stopped, and has executed nothing, or is told to stop, as it is.
                 status if status >> 16 == libc::PTRACE_EVENT_STOP => {}
-                status if libc::WSTOPSIG(status) == libc::SIGTRAP => return Ok(()),
+                status if libc::WSTOPSIG(status) == libc::SIGSTOP => {}
                 status => bail!("it has stopped by signal {}", libc::WSTOPSIG(status)),
+            }
+        }
+    }
+
+    /// Has it stop where [`Held::begin`] has it stop, among the kernel's signals: behind that an interrupted call begins anew.
+    fn stop_again(&self) -> Result<()> {
+        request(libc::PTRACE_INTERRUPT as _, self.id, 0, 0)?;
+        loop {
+            request(libc::PTRACE_CONT as _, self.id, 0, 0)?;
+            if wait(self.id)? >> 16 == libc::PTRACE_EVENT_STOP {
+                return Ok(());
             }
         }
     }
@@ -372,6 +460,68 @@ mod tests {
         assert_eq!(said, "line\n/proc\n");
     }
 
+    #[test]
+    fn what_a_program_does_at_a_trap_stays() {
+        for (trap, end) in [("echo trapped", "trapped\nend\n"), ("", "end\n")] {
+            let mut child = Command::new("sh")
+                .args(["-c", &format!("trap '{trap}' TRAP; echo; read -r line; kill -TRAP $$; echo end")])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let id = child.id() as i32;
+            let mut output = child.stdout.take().unwrap();
+            output.read_exact(&mut [0]).unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            let held = Held::begin(id).unwrap();
+            for _ in 0..3 {
+                assert_eq!(held.call(libc::SYS_getpid, [0; 6]).unwrap(), id as u64);
+            }
+            drop(held);
+            std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"line\n").unwrap();
+            let mut said = String::new();
+            output.read_to_string(&mut said).unwrap();
+            assert!(child.wait().unwrap().success());
+            assert_eq!(said, end);
+        }
+    }
+
+    #[test]
+    fn a_held_process_ends_with_its_caller() {
+        use std::os::unix::process::ExitStatusExt;
+        for ends in [true, false] {
+            let mut child = Command::new("sleep").arg("0.3").spawn().unwrap();
+            let id = child.id() as i32;
+            // A thread that ends is a tracer that does.
+            let caller = std::thread::spawn(move || {
+                let held = Held::begin(id).unwrap();
+                held.end_with_caller().unwrap();
+                assert_eq!(held.call(libc::SYS_getpid, [0; 6]).unwrap(), id as u64);
+                if ends {
+                    std::mem::forget(held);
+                }
+            });
+            caller.join().unwrap();
+            assert_eq!(child.wait().unwrap().signal(), ends.then_some(libc::SIGKILL));
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn code_tells_which_call_it_makes() {
+        // SAFETY: all zeros are registers.
+        let mut registers: Registers = unsafe { std::mem::zeroed() };
+        registers.rsp = 0x1000;
+        let number = |code| machine::number_by(&registers, code, |at| (at == 0xff8).then_some(7));
+        assert_eq!(number([0xc7, 0xb8, 35, 0, 0, 0, 0x0f, 0x05]), Some(35));
+        assert_eq!(number([0x41, 0xb8, 35, 0, 0, 0, 0x0f, 0x05]), None, "of %r8d");
+        assert_eq!(number([0xc7, 0xb8, 35, 1, 0, 0, 0x0f, 0x05]), None);
+        assert_eq!(number([0xc7, 0xb8, 35, 0, 0, 0, 0xcd, 0x80]), None);
+        assert_eq!(number([0xca, 0x48, 0x8b, 0x44, 0x24, 0xf8, 0x0f, 0x05]), Some(7));
+        assert_eq!(number([0xca, 0x48, 0x8b, 0x44, 0x24, 0x20, 0x0f, 0x05]), None);
+        assert_eq!(number([0xca, 0x48, 0x8b, 0x44, 0x24, 0xf8, 0x90, 0x90]), None);
+    }
+
     /// A program of 32 bits that waits for ever (pause(2)).
     #[cfg(target_arch = "x86_64")]
     const OF_32_BITS: &[u8] = b"\x7fELF\x01\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x03\0\x01\0\0\0\
@@ -430,9 +580,9 @@ mod tests {
         wait_until(is_stopped);
         let held = Held::begin(id).unwrap();
         let interrupted = held.interrupted().unwrap();
-        if let Some((number, args)) = interrupted {
+        if let Some(number) = interrupted {
             assert!(sleeps.contains(&number.to_string()));
-            held.make_again(args).unwrap();
+            held.make_again(number).unwrap();
         }
         drop(held);
         wait_until(is_stopped);
