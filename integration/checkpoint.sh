@@ -167,7 +167,7 @@ continued() { # SIGNAL FLAGS...: one that comes when the restored program runs, 
 slow_to_tell() { # PID: rt's init takes two seconds to return from letting the program go on
 	local init=
 	until init=$(pgrep -oP $1); do sleep 0.001; done
-	strace -qq -o "$work/held" -p "$init" -e trace=kill,pidfd_send_signal -e inject=kill,pidfd_send_signal:delay_exit=2000000 &
+	strace -qq -o "$work/held" -p "$init" -e trace=kill,pidfd_send_signal -e inject=kill,pidfd_send_signal:delay_exit=2000000:when=1 &
 }
 check again/continued 0 "" continued USR1
 check again/continued/term 0 "" continued TERM

@@ -704,6 +704,23 @@ static void removed_locked(void)
 	MUST(write(ends[1], &byte, 1) == 1 && waitpid(child, &status, 0) == child && status == 0);
 }
 
+// A lock by the name that the file has still.
+static void removed_lock(void)
+{
+	struct flock lock = { .l_type = F_WRLCK, .l_len = 1 };
+	int status;
+	named("/lock", O_CREAT | O_EXCL);
+	int fd = open("/dev/shm/sem.lock", O_RDWR);
+	MUST(fd >= 0 && fcntl(fd, F_SETLK, &lock) == 0);
+	stay();
+	pid_t child = fork();
+	if (child == 0) {
+		MUST(fcntl(fd, F_GETLK, &lock) == 0);
+		_exit(lock.l_type == F_WRLCK ? 0 : 1);
+	}
+	MUST(waitpid(child, &status, 0) == child && status == 0);
+}
+
 // What is said of a descriptor of it.
 static void removed_with(int flags)
 {
@@ -1594,6 +1611,28 @@ static void was_told(const sigset_t *signals)
 	_exit(0);
 }
 
+// The handler of many a book, which waits for a child each time that it is told of one.
+static void reaps(int number)
+{
+	(void)number;
+	while (wait(NULL) > 0)
+		ticks++;
+}
+
+static void told_by_handler(void)
+{
+	struct sigaction action = { .sa_handler = reaps, .sa_flags = SA_RESTART };
+	MUST(sigaction(SIGCHLD, &action, NULL) == 0);
+	if (fork() == 0) {
+		until_gone();
+		for (int n = 0; n < 50; n++)
+			nap();
+		_exit(0);
+	}
+	stay();
+	MUST(ticks == 0);
+}
+
 static void stops_of_children(void)
 {
 	sigset_t signals;
@@ -1655,10 +1694,10 @@ static const struct {
 	{ "memfd-sealed", memfd_sealed }, { "memfd-sealed-later", memfd_sealed_later }, { "shared-rest", shared_rest }, { "unread-tick", unread_tick },
 	{ "removed-mapping", removed_mapping }, { "removed-open", removed_open }, { "removed-unnamed", removed_unnamed }, { "removed-twice", removed_twice }, { "removed-newline", removed_newline }, { "removed-part", removed_part }, { "removed-outside", removed_outside },
 	{ "removed-semaphore", removed_semaphore }, { "removed-semaphore-later", removed_semaphore_later }, { "removed-names", removed_names },
-	{ "removed-passed", removed_passed }, { "removed-locked", removed_locked }, { "removed-flags", removed_flags }, { "removed-signals", removed_signals },
+	{ "removed-passed", removed_passed }, { "removed-locked", removed_locked }, { "removed-flags", removed_flags }, { "removed-lock", removed_lock }, { "removed-signals", removed_signals },
 	{ "removed-longer", removed_longer }, { "removed-sparse", removed_sparse }, { "removed-sparse-open", removed_sparse_open }, { "removed-many", removed_many },
 	{ "system-v", system_v }, { "semaphore", semaphore }, { "queue", queue }, { "uring", uring },
-	{ "outside", outside }, { "other", stay }, { "stopped", stopped }, { "stops-of-children", stops_of_children }, { "ends-then", ends_then }, { "large", large }, { "proc-cwd", proc_cwd }, { "proc-file", proc_file },
+	{ "outside", outside }, { "other", stay }, { "stopped", stopped }, { "stops-of-children", stops_of_children }, { "told-by-handler", told_by_handler }, { "ends-then", ends_then }, { "large", large }, { "proc-cwd", proc_cwd }, { "proc-file", proc_file },
 	{ "proc-passed", proc_passed }, { "directory", directory }, { "directory-watched", directory_watched }, { "replaced", replaced },
 	{ "thread-apart", thread_apart }, { "first-thread-ended", first_thread_ended }, { "pinned", pinned },
 	{ "directory-of-socket", directory_of_socket }, { "continued", continued }, { "named-sockets", named_sockets },

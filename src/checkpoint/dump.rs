@@ -164,13 +164,13 @@ impl Subject {
         self.check(&tree, Stage::Stopped)
     }
 
-    /// Has no process of the program, which is stopped, learn that its children have been.
-    fn forget_stop(&self, store: &Store) -> Result<()> {
+    /// Has the program, which is stopped, go on, and no process of it learn that its children have been stopped.
+    fn continue_all(&self, store: &Store) -> Result<()> {
         if !store.load(&self.record.id)?.paused {
             return Ok(());
         }
         let tree = self.tree_now(store)?;
-        self.run_for_user(|| stops::forget(&tree.processes))
+        self.run_for_user(|| stops::go_on(&tree.processes))
     }
 
     /// Has the program, which is stopped, wait anew in calls that a stop has interrupted, in its image and if it goes on.
@@ -284,7 +284,10 @@ pub(crate) fn dump(
         .and_then(|()| write(store, &programs.criu, &subject, &tree, &parted, options));
     if written.is_err() || options.leave_running {
         // The program goes on all the same.
-        subject.forget_stop(store).unwrap_or_else(|e| log::debug!("forget the stop of {id}: {e}"));
+        if !is_paused {
+            // The rest of it goes on below in any case.
+            subject.continue_all(store).unwrap_or_else(|e| log::debug!("continue {id}: {e}"));
+        }
         let resumed = if is_paused { Ok(()) } else { go_on(store, id, cuda) };
         return match (written, resumed) {
             (Err(e), Err(resumed)) => Err(e.hint(resumed)),

@@ -168,6 +168,11 @@ impl<'a> Exchange<'a> {
     /// or a filter lets no process do so, and the position is where a file that is opened has it, too.
     fn share(&mut self, open: &Open<'_>, owner: &Process, number: u64) -> Result<Option<u64>> {
         let held = self.held(open.process)?;
+        if owner.pid == open.process.pid {
+            let got = held.call(libc::SYS_fcntl, [number, libc::F_DUPFD_CLOEXEC as u64, 0, 0, 0, 0])?;
+            self.close_later(held, got);
+            return Ok(Some(got));
+        }
         let owner = held.call(libc::SYS_pidfd_open, [owner.inside.unsigned_abs().into(), 0, 0, 0, 0, 0])?;
         let got = held.call(libc::SYS_pidfd_getfd, [owner, number, 0, 0, 0, 0]);
         held.call(libc::SYS_close, [owner, 0, 0, 0, 0, 0])?;

@@ -18,7 +18,7 @@ const MOST: usize = 200_000;
 /// container sees.
 ///
 /// # Errors
-/// A directory cannot be read, unless it is of none of `users`: they have made no name there.
+/// A directory cannot be read in which `users` may make names.
 pub(super) fn find(
     inside: &Inside<'_>,
     device: &[u8],
@@ -63,7 +63,7 @@ fn entries(
         // It is removed by now, or a file is mounted there.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(Vec::new()),
         Err(Errno::ACCESS) => match inside.find(path) {
-            Ok(Some(dir)) if users.contains(&fd::stat(&dir)?.st_uid) => {
+            Ok(Some(dir)) if may_be_written(&fd::stat(&dir)?, users) => {
                 bail!("{}: its mode does not let this user do so", shown())
             }
             Err(e) if !e.is(libc::EACCES) => return Err(e),
@@ -84,6 +84,11 @@ fn entries(
         }
     }
     Ok(found)
+}
+
+/// True for a directory in which `users` may make names.
+fn may_be_written(dir: &fs::Stat, users: &BTreeSet<u32>) -> bool {
+    users.contains(&dir.st_uid) || dir.st_mode & 0o022 != 0
 }
 
 fn is_on(stat: &fs::Stat, device: &[u8]) -> bool {

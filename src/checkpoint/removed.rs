@@ -17,10 +17,10 @@ use super::preflight::{Descriptor, descriptors_of};
 use super::processes::{self, Mapped, Process, Status, Tree, mapped_in};
 use super::{aside, reach, stops};
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::inject::Held;
+use rt_sys::inject::{self, Held};
 use rt_sys::seccomp::{self, Filter};
 use rt_sys::{bail, err, fd, look, process};
-use rustix::fd::AsRawFd;
+use rustix::fd::{AsFd, AsRawFd};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
@@ -165,6 +165,11 @@ impl<'a> Removed<'a> {
             let stat = fs::stat(descriptor.path()).context(|| format!("look at {target}"))?;
             if !is_file(&self.file, &stat) {
                 continue;
+            }
+            // A lock is its process's, which gives it up with any descriptor that it closes.
+            if descriptor.field("lock").is_some() {
+                let what = format!("{target}, which is mapped, and locked");
+                return Err(descriptor.refused(&what, "have the program unlock it"));
             }
             self.known = Some(stat);
             if stat.st_nlink > 0 && !target.ends_with(REMOVED) {
@@ -395,9 +400,6 @@ impl<'a> Open<'a> {
         let refused = |what: &str, remedy: &str| {
             Err(descriptor.refused(&format!("{}, which is mapped, and {what}", descriptor.text()), remedy))
         };
-        if descriptor.field("lock").is_some() {
-            return refused("locked", "have the program unlock it");
-        }
         let number = |key, radix| u64::from_str_radix(descriptor.field(key)?, radix).ok();
         let (Some(flags), Some(position)) = (number("flags", 8), number("pos", 10)) else {
             bail!("{}: descriptor {} has no flags", descriptor.process.shown(), descriptor.number);
@@ -475,10 +477,12 @@ pub(super) fn try_calls(filters: &[Filter]) -> Result<()> {
         let own = pidfd_open(rustix::process::getpid(), PidfdFlags::empty());
         let _ = own.and_then(|own| pidfd_getfd(own, file.as_raw_fd(), PidfdGetfdFlags::empty()));
         fs::seek(&other, fs::SeekFrom::Start(0)).context(|| "lseek(2)")?;
+        rustix::io::fcntl_dupfd_cloexec(&other, 0).context(|| "fcntl(2)")?;
+        inject::try_mapping(file.as_fd())?;
         rustix::io::dup3(&file, &mut other, rustix::io::DupFlags::CLOEXEC).context(|| "dup3(2)")
     });
     tried.map_err(|e| {
         err!("the program has memory of a removed file, and the config's seccomp filter does not let it be kept: {e}")
-            .hint("allow memfd_create(2)")
+            .hint("allow what it names")
     })
 }

@@ -275,7 +275,7 @@ impl Checkpoint for Restore {
     }
 
     fn continue_all(&self) -> Result<()> {
-        stops::go_on()
+        stops::go_on_restored()
     }
 
     fn goes_on(&self, store: &Store, id: &str) -> Result<()> {

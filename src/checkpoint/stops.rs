@@ -8,13 +8,17 @@ use crate::store::open_pidfd;
 use rt_sys::error::{Context, Result};
 use rt_sys::inject::Held;
 use rt_sys::{look, signal};
-use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// How long a tree may take to be stopped, and how long once all of it has the signal.
 const ALL_STOP_WITHIN: Duration = Duration::from_secs(5);
 pub(super) const STOPS_WITHIN: Duration = Duration::from_secs(1);
+
+/// How long a parent may take to be told that children go on.
+const TOLD_WITHIN: Duration = Duration::from_millis(200);
+/// SIGCHLD, as a bit of a mask.
+const OF_CHILDREN: u64 = 1 << (libc::SIGCHLD - 1);
 
 /// Stops the tree that `look` finds: parents first, as one may wait in vfork(2) for a child that still has to run. Calls are made anew
 /// while all is stopped, and criu leaves so what it finds so, also where it fails.
@@ -63,57 +67,96 @@ pub(super) fn stops_before(pid: i32, thread: i32, end: Instant) -> Result<bool> 
 /// # Errors
 /// That of the first one of which it could not be taken.
 pub(super) fn forget(processes: &[Process]) -> Result<()> {
-    for process in processes.iter().filter(|process| process.state == 'T') {
-        let Some(status) = Status::of_thread(process.pid, process.pid)? else { continue };
-        if status.mask("ShdPnd")? & (1 << (libc::SIGCHLD - 1)) == 0 {
-            continue;
+    processes.iter().try_for_each(|process| forget_of(process, processes))
+}
+
+fn forget_of(process: &Process, all: &[Process]) -> Result<()> {
+    let Some(status) = Status::of_thread(process.pid, process.pid)? else { return Ok(()) };
+    let is_stopped = status.text("State").is_some_and(|state| state.starts_with('T'));
+    if !is_stopped || status.mask("ShdPnd")? & OF_CHILDREN == 0 {
+        return Ok(());
+    }
+    let has_ended = || -> Result<bool> {
+        for child in all.iter().filter(|child| child.parent == process.pid) {
+            if Process::read(child.pid)?.is_none_or(|child| child.has_ended()) {
+                return Ok(true);
+            }
         }
-        // One signal tells of several children. Of one that has ended meanwhile the parent has still to hear.
-        if processes.iter().any(|child| child.parent == process.pid && child.has_ended()) {
-            continue;
+        Ok(false)
+    };
+    // One signal tells of several children. Of one that has ended meanwhile the parent has still to hear.
+    if has_ended()? || !Held::begin(process.pid)?.forget_stop_of_child()? || !has_ended()? {
+        return Ok(());
+    }
+    signal::send(process.pid, libc::SIGCHLD).context(|| format!("tell {} of its child", process.shown()))
+}
+
+/// Continues the processes, which are stopped, children first: their parents learn neither that they have stopped nor that they go on,
+/// which a handler that waits for a child (wait(2)) would wait for. The first process of this one's PID namespace stays, for its end would
+/// be that of this one; it is continued from outside.
+pub(super) fn go_on(processes: &[Process]) -> Result<()> {
+    let depth = |process: &Process| {
+        let parent_of = |child: &&Process| processes.iter().find(|process| process.pid == child.parent);
+        std::iter::successors(Some(process), parent_of).take(processes.len()).count()
+    };
+    let mut levels: BTreeMap<usize, Vec<&Process>> = BTreeMap::new();
+    for process in processes.iter().filter(|process| !process.ends) {
+        levels.entry(depth(process)).or_default().push(process);
+    }
+    // The kernel shows that a child has stopped before it tells the parent.
+    forget(processes)?;
+    for level in levels.values().rev() {
+        for process in level {
+            forget_of(process, processes)?;
         }
-        Held::begin(process.pid)?.forget_stop_of_child()?;
+        for process in level.iter().filter(|process| process.pid != 1) {
+            let Some(pidfd) = open_pidfd(process.pid)? else { continue };
+            if Process::read(process.pid)?.is_some_and(|now| now.inside == process.inside) {
+                signal::send_pidfd(pidfd, libc::SIGCONT)
+                    .context(|| format!("continue {}", process.shown()))?;
+            }
+        }
+        wait_until_told(level, processes)?;
     }
     Ok(())
 }
 
-/// All processes of this one's /proc but this one, with how many of the others each comes from. criu has left them stopped, or does not
-/// wait until they are.
-fn restored() -> Result<Vec<(usize, Process)>> {
+/// Waits until the parents of those of `level`, which go on, have been told so: those that are told of children, for a moment.
+fn wait_until_told(level: &[&Process], all: &[Process]) -> Result<()> {
+    let end = Instant::now() + TOLD_WITHIN;
+    let parents: BTreeSet<i32> = level.iter().map(|process| process.parent).collect();
+    for parent in all.iter().filter(|process| parents.contains(&process.pid)) {
+        while let Some(status) = Status::of_thread(parent.pid, parent.pid)? {
+            let is_told = (status.mask("SigCgt")? | status.mask("SigBlk")?) & OF_CHILDREN != 0;
+            if !is_told || status.mask("ShdPnd")? & OF_CHILDREN != 0 || Instant::now() > end {
+                break;
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+    Ok(())
+}
+
+/// All processes of this one's /proc but this one. criu has left them stopped, or does not wait until they are.
+fn restored() -> Result<Vec<Process>> {
     let end = Instant::now() + STOPS_WITHIN;
     let own = std::process::id().cast_signed();
-    let mut found = BTreeMap::new();
+    let mut found = Vec::new();
     for entry in look::entries("/proc")? {
         let number = entry.file_name().and_then(|name| name.to_str()?.parse::<i32>().ok());
         let Some(pid) = number.filter(|pid| *pid != own) else { continue };
         stops_before(pid, pid, end)?;
-        found.extend(Process::read(pid)?.map(|process| (pid, process)));
+        found.extend(Process::read(pid)?);
     }
-    let depth = |process: &Process| {
-        let parent_of = |process: &&Process| found.get(&process.parent);
-        std::iter::successors(Some(process), parent_of).take(found.len()).count()
-    };
-    Ok(found.values().map(|process| (depth(process), process.clone())).collect())
+    Ok(found)
 }
 
 /// Takes those signals from all that has been restored.
 pub(super) fn forget_restored() -> Result<()> {
-    let processes: Vec<Process> = restored()?.into_iter().map(|(_, process)| process).collect();
-    forget(&processes)
+    forget(&restored()?)
 }
 
-/// Continues all that has been restored, children first: a parent that waits for stops (waitpid(2), WUNTRACED) is to find none. The first
-/// process of the PID namespace stays: its end is that of this one.
-pub(super) fn go_on() -> Result<()> {
-    let mut processes = restored()?;
-    processes.sort_by_key(|(depth, _)| Reverse(*depth));
-    let each = processes.iter().map(|(_, process)| process.pid).filter(|pid| *pid != 1);
-    for pid in each.chain([-1]) {
-        match signal::send(pid, libc::SIGCONT) {
-            // It has ended, or there is none but the first one of the PID namespace.
-            Err(e) if e.is(libc::ESRCH) => {}
-            sent => sent.context(|| "continue the restored processes")?,
-        }
-    }
-    Ok(())
+/// Continues all that has been restored.
+pub(super) fn go_on_restored() -> Result<()> {
+    go_on(&restored()?)
 }

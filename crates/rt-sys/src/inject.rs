@@ -8,6 +8,7 @@
 use super::check;
 use crate::error::{Context, Result};
 use crate::{bail, err, fd};
+use rustix::fd::{AsRawFd, BorrowedFd};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -267,29 +268,32 @@ impl Held {
         self.set_registers(&registers).context(shown)
     }
 
-    /// Takes the signal that a child has been stopped (SIGCHLD) away from the thread's process, for which it waits. Others stay.
+    /// Takes the signal that a child has been stopped or continued (SIGCHLD) away from the thread's process, for which it waits. Others
+    /// stay. True where there was one.
     ///
     /// # Errors
     /// The thread has ended.
-    pub fn forget_stop_of_child(&self) -> Result<()> {
+    pub fn forget_stop_of_child(&self) -> Result<bool> {
         let shown = || format!("take a signal from thread {}", self.id);
         let waiting = |flags| self.waiting(flags).context(shown);
         let is_stop = |info: &libc::siginfo_t| {
             // SAFETY: si_status is part of what the kernel says of children (sigaction(2)).
             let status = unsafe { info.si_status() };
-            [info.si_signo, info.si_code, status] == [libc::SIGCHLD, libc::CLD_STOPPED, libc::SIGSTOP]
+            info.si_signo == libc::SIGCHLD
+                && [(libc::CLD_STOPPED, libc::SIGSTOP), (libc::CLD_CONTINUED, libc::SIGCONT)]
+                    .contains(&(info.si_code, status))
         };
         let of_process = waiting(SHARED)?;
         // Its own the thread would get first.
         let is_childs = |info: &libc::siginfo_t| info.si_signo == libc::SIGCHLD;
         if waiting(0)?.iter().any(is_childs) || !of_process.iter().any(is_stop) {
-            return Ok(());
+            return Ok(false);
         }
         // Before a thread goes back to its program, the kernel shows each signal that is not blocked to whoever traces it.
         let blocked = self.blocked().context(shown)?;
         self.block(!(1 << (libc::SIGCHLD - 1))).context(shown)?;
         let taken = self.take();
-        self.block(blocked).and(taken).context(shown)
+        self.block(blocked).and(taken).map(|()| true).context(shown)
     }
 
     /// Has the thread come to its next signal, and go on without it to the stop behind.
@@ -402,6 +406,32 @@ impl Held {
             }
         }
     }
+}
+
+/// Maps `file` elsewhere as a held process is had to do: what a filter that ends who does so does to this process, it would do to that.
+///
+/// # Errors
+/// Those of mmap(2), mremap(2) and munmap(2).
+pub fn try_mapping(file: BorrowedFd<'_>) -> Result<()> {
+    let length = crate::start::page_size();
+    let map = |protection, how, number| {
+        // SAFETY: the kernel chooses where.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, how, number, 0) };
+        match at == libc::MAP_FAILED {
+            true => Err(crate::error::Error::from(std::io::Error::last_os_error())),
+            false => Ok(at),
+        }
+    };
+    let mapped =
+        map(libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, file.as_raw_fd()).context(|| "mmap(2)")?;
+    let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let reserved = map(libc::PROT_NONE, how, -1).context(|| "mmap(2)")?;
+    // SAFETY: nothing else knows of either.
+    let moved =
+        unsafe { libc::mremap(mapped, length, length, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED, reserved) };
+    check(i64::from(moved != libc::MAP_FAILED) - 1).context(|| "mremap(2)")?;
+    // SAFETY: the same.
+    check(unsafe { libc::munmap(moved, length) }.into()).map(drop).context(|| "munmap(2)")
 }
 
 impl Drop for Held {
