@@ -11,7 +11,7 @@
 use super::init::Init;
 use super::plan::{MountKind, MountPlan, Plan};
 use super::sync::{FromInit, Link};
-use super::{Checkpoint, Held, Moment, mounts};
+use super::{Checkpoint, Held, Moment, lifecycle, mounts};
 use rt_sys::error::{Context, Result};
 use rt_sys::mount::{self, Follow, Recursive};
 use rt_sys::ns::{self, Namespace, Namespaces};
@@ -123,7 +123,7 @@ impl Init<'_> {
         if self.only_child()?.pid != first.pid {
             bail!("criu has left another process than it has shown");
         }
-        beside(|| checkpoint.forget_stops())?;
+        beside_first(&first, || checkpoint.forget_stops())?;
         if let Some(link) = self.link {
             link.tell(&FromInit::Pid(first.pid.as_raw_nonzero().get()))?;
             link.tell(&FromInit::Ready(None))?;
@@ -133,7 +133,7 @@ impl Init<'_> {
                 link.tell(&FromInit::Detached)?;
             }
         }
-        beside(|| checkpoint.continue_all())?;
+        beside_first(&first, || checkpoint.continue_all())?;
         // The kernel does not send it to the first one of a PID namespace together with the others (kill(2)).
         signal::send_pidfd(&first.pidfd, libc::SIGCONT).context(|| "continue the restored program")?;
         Ok(())
@@ -166,6 +166,14 @@ impl Init<'_> {
         };
         open(pid)
     }
+}
+
+/// As [`beside`], where the program may go on by itself (a timer that sends SIGCONT) and end: its end is that of all in its PID namespace.
+fn beside_first(first: &Child, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    beside(work).or_else(|e| match lifecycle::wait_for_end(&first.pidfd, 1)? {
+        true => Ok(()),
+        false => Err(e),
+    })
 }
 
 /// Does `work` in a child, which is in the PID namespace of this process's children.
