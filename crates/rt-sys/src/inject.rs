@@ -142,6 +142,14 @@ const AT_CALL: i32 = libc::SIGTRAP | 0x80;
 /// PTRACE_PEEKSIGINFO_SHARED (linux/ptrace.h), which libc has not for each machine.
 const SHARED: u32 = 1;
 
+/// Which of the signals that wait are asked for (struct __ptrace_peeksiginfo_args, linux/ptrace.h; not each libc has it).
+#[repr(C)]
+struct Peek {
+    offset: u64,
+    flags: u32,
+    count: i32,
+}
+
 /// A thread that is held. It goes on when this is dropped, as if nothing had been.
 #[derive(Debug)]
 pub struct Held {
@@ -312,7 +320,7 @@ impl Held {
     fn waiting(&self, flags: u32) -> Result<Vec<libc::siginfo_t>> {
         let mut found = Vec::new();
         loop {
-            let args = libc::ptrace_peeksiginfo_args { off: found.len() as u64, flags, nr: 1 };
+            let args = Peek { offset: found.len() as u64, flags, count: 1 };
             // SAFETY: all zeros are such a structure.
             let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
             let (args, data) = ((&raw const args) as usize, (&raw mut info) as u64);
