@@ -1479,6 +1479,18 @@ static void *waits(void *wait)
 	return NULL;
 }
 
+static void begin_all(pthread_t *threads, void (*all[])(void), size_t many)
+{
+	for (size_t n = 0; n < many; n++)
+		MUST(pthread_create(&threads[n], NULL, waits, all[n]) == 0);
+}
+
+static void end_all(const pthread_t *threads, size_t many)
+{
+	for (size_t n = 0; n < many; n++)
+		MUST(pthread_join(threads[n], NULL) == 0);
+}
+
 // Who has no signal handlers expects no EINTR of any of them, in the first thread, in others, and in a child.
 static void calls(void)
 {
@@ -1493,13 +1505,11 @@ static void calls(void)
 		waits(waits_epoll);
 		_exit(0);
 	}
-	for (size_t n = 0; n < MANY; n++)
-		MUST(pthread_create(&threads[n], NULL, waits, all[n]) == 0);
+	begin_all(threads, all, MANY);
 	for (int n = 0; n < 30; n++)
 		nap();
 	polls();
-	for (size_t n = 0; n < MANY; n++)
-		MUST(pthread_join(threads[n], NULL) == 0);
+	end_all(threads, MANY);
 	MUST(waitpid(child, &status, 0) == child && status == 0);
 }
 
@@ -1513,10 +1523,8 @@ static void calls_stopped(void)
 	pid_t child = fork();
 	MUST(child >= 0);
 	if (child == 0) {
-		for (size_t n = 0; n < MANY; n++)
-			MUST(pthread_create(&threads[n], NULL, waits, all[n]) == 0);
-		for (size_t n = 0; n < MANY; n++)
-			MUST(pthread_join(threads[n], NULL) == 0);
+		begin_all(threads, all, MANY);
+		end_all(threads, MANY);
 		_exit(0);
 	}
 	for (int n = 0; n < 30; n++)

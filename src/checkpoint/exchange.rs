@@ -5,11 +5,12 @@
 
 use super::processes::Process;
 use super::reach;
-use super::removed::{Open, Piece, Removed, is_file};
+use super::removed::{Open, Piece, Removed};
 use rt_sys::error::{Context, Result};
 use rt_sys::inject::Held;
-use rt_sys::{bail, err, fd};
-use rustix::fs::{self, FileType, Mode, OFlags, SeekFrom};
+use rt_sys::{bail, err, fd, tree};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -123,7 +124,7 @@ impl<'a> Exchange<'a> {
         self.close_later(held, number);
         let link = process.dir().join(format!("fd/{number}"));
         let stat = fs::stat(&link).context(|| format!("look at {}", link.display()))?;
-        match is_file(file, &stat) {
+        match reach::is_file(&stat, file) {
             true => Ok(number),
             false => bail!("{} has opened another file", process.shown()),
         }
@@ -221,7 +222,7 @@ impl<'a> Exchange<'a> {
         let length = self.removed.length();
         let size = match (self.reader()?, self.removed.size()) {
             (Some(reader), Some((size, _))) => {
-                copy_data(&reader, file)?;
+                tree::copy_content(reader.as_fd(), file.as_fd(), size).context(|| "copy a file")?;
                 size
             }
             // The kernel finds room for each page that is read, and says the same of one without as of one behind the end.
@@ -250,12 +251,12 @@ impl<'a> Exchange<'a> {
     }
 
     /// The file itself, where a process has it open and this one may read it.
-    fn reader(&self) -> Result<Option<File>> {
+    fn reader(&self) -> Result<Option<OwnedFd>> {
         let Some(open) = self.removed.opened.first() else { return Ok(None) };
         let path = open.process.dir().join(format!("fd/{}", open.number));
         match fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
             Err(Errno::ACCESS) => Ok(None),
-            file => file.map(|file| Some(file.into())).context(|| format!("read {}", path.display())),
+            file => file.map(Some).context(|| format!("read {}", path.display())),
         }
     }
 
@@ -278,29 +279,6 @@ impl<'a> Exchange<'a> {
             at += read as u64;
         }
         Ok(at)
-    }
-}
-
-/// Copies what has been written to a file, and not what has not.
-fn copy_data(from: &File, to: &File) -> Result<()> {
-    let shown = || "copy a file";
-    let mut chunk = vec![0; CHUNK];
-    let mut at = 0;
-    loop {
-        at = match fs::seek(from, SeekFrom::Data(at)) {
-            Err(Errno::NXIO) => return Ok(()),
-            at => at.context(shown)?,
-        };
-        let end = fs::seek(from, SeekFrom::Hole(at)).context(shown)?;
-        while at < end {
-            let most = usize::try_from(end - at).map_or(CHUNK, |rest| rest.min(CHUNK));
-            let read = from.read_at(&mut chunk[..most], at).context(shown)?;
-            if read == 0 {
-                return Ok(());
-            }
-            write_pages(to, &chunk[..read], at)?;
-            at += read as u64;
-        }
     }
 }
 

@@ -91,7 +91,7 @@ impl Process {
 
     /// Its directory in procfs.
     pub(super) fn dir(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/{}", self.pid))
+        dir_of(self.pid)
     }
 }
 
@@ -143,6 +143,17 @@ pub(super) fn mapped_in(text: &str) -> impl Iterator<Item = Mapped<'_>> {
         let addresses = address(start)?..address(end)?;
         Some(Mapped { addresses, is_shared, offset, file, device, inode, path })
     })
+}
+
+/// The directory of process `pid` in procfs.
+pub(super) fn dir_of(pid: i32) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}"))
+}
+
+/// The numbers of all processes that this one's /proc shows.
+pub(super) fn all() -> Result<Vec<i32>> {
+    let number = |path: &PathBuf| path.file_name()?.to_str()?.parse().ok();
+    Ok(look::entries("/proc")?.iter().filter_map(number).collect())
 }
 
 /// The threads of process `pid`; none where it has ended.

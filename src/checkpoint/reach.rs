@@ -416,7 +416,9 @@ fn is_zero_device(stat: &fs::Stat) -> bool {
 /// The file that `mapped` is of; none where another one is at its path by now.
 pub(super) fn open_mapped(inside: &Inside<'_>, mapped: &Mapped<'_>) -> Result<Option<OwnedFd>> {
     let opened = inside.find(Path::new(mapped.path))?;
-    Ok(opened.filter(|opened| is_file(opened, mapped.device, mapped.inode)))
+    let is_it =
+        |opened: &OwnedFd| fs::fstat(opened).is_ok_and(|stat| is_file(&stat, &[mapped.device, mapped.inode]));
+    Ok(opened.filter(is_it))
 }
 
 /// True where what `process` has mapped from the address `start` on goes to a file: it is writable, or can be made so (mprotect(2)), since
@@ -442,10 +444,9 @@ pub(super) fn flags_of(process: &Process) -> Result<BTreeMap<u64, String>> {
     Ok(flags)
 }
 
-/// True where `opened` has that device and inode, as procfs writes them (proc_pid_maps(5)).
-fn is_file(opened: impl AsFd, device: &str, inode: &str) -> bool {
-    let Ok(stat) = fs::fstat(opened) else { return false };
-    device_number(stat.st_dev) == device && stat.st_ino.to_string() == inode
+/// True where `stat` is of the file with that device and inode, as procfs writes them (proc_pid_maps(5)).
+pub(super) fn is_file(stat: &fs::Stat, [device, inode]: &[impl AsRef<str>; 2]) -> bool {
+    device_number(stat.st_dev) == device.as_ref() && stat.st_ino.to_string() == inode.as_ref()
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use super::{aside, reach, stops};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::inject::{self, Held};
 use rt_sys::seccomp::{self, Filter};
-use rt_sys::{bail, err, fd, look, process};
+use rt_sys::{bail, disk, err, fd, look, process};
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
@@ -163,7 +163,7 @@ impl<'a> Removed<'a> {
         for descriptor in descriptors.iter().filter(may_be) {
             let target = descriptor.text();
             let stat = fs::stat(descriptor.path()).context(|| format!("look at {target}"))?;
-            if !is_file(&self.file, &stat) {
+            if !reach::is_file(&stat, &self.file) {
                 continue;
             }
             // A lock is its process's, which gives it up with any descriptor that it closes.
@@ -273,20 +273,15 @@ impl<'a> Removed<'a> {
                 let device = reach::decimal(device);
                 let mount = inside.mounts.iter().find(|mount| Some(&mount.device) == device.as_ref());
                 let opened = mount.map(|mount| inside.find(&mount.point)).transpose()?.flatten();
-                let space =
-                    opened.map(fs::fstatvfs).transpose().context(|| format!("look at {}", self.name))?;
-                // One without a limit has no blocks.
-                let free =
-                    space.filter(|space| space.f_blocks > 0).map(|space| space.f_bfree * space.f_frsize);
+                // One without a limit has the size 0.
+                let free = match opened {
+                    Some(opened) if disk::size(&opened)? > 0 => Some(disk::free_space(&opened)?.bytes),
+                    _ => None,
+                };
                 Ok(Origin::Copy { free })
             }
         }
     }
-}
-
-/// True where `stat` is of the file with that device and inode, as procfs writes them.
-pub(super) fn is_file([device, inode]: &[String; 2], stat: &fs::Stat) -> bool {
-    reach::device_number(stat.st_dev) == *device && stat.st_ino.to_string() == *inode
 }
 
 /// Refuses what a process outside of `tree` shares, which would be alone with it. `files` are those of [`super::preflight::Found`]. This
@@ -298,13 +293,10 @@ pub(super) fn check_others(tree: &Tree, inside: &Inside<'_>, files: &BTreeSet<[S
         return Ok(());
     }
     let users = tree.program().users()?;
-    for entry in look::entries("/proc")? {
-        let pid = entry.file_name().and_then(|name| name.to_str()?.parse::<i32>().ok());
-        let Some(pid) = pid.filter(|pid| tree.processes.iter().all(|process| process.pid != *pid)) else {
-            continue;
-        };
+    let is_inside = |pid: i32| tree.processes.iter().any(|process| process.pid == pid);
+    for pid in processes::all()?.into_iter().filter(|pid| !is_inside(*pid)) {
         let how = |may| if may { "may share, whom this user may not look at" } else { "shares" };
-        if let Some((path, may)) = had_by(&entry, &files, &users)? {
+        if let Some((path, may)) = had_by(&processes::dir_of(pid), &files, &users)? {
             return Err(err!(
                 "the program has {path} in its memory, a file that has been removed, which process {pid} {}",
                 how(may)

@@ -14,7 +14,7 @@ use super::inside::Inside;
 use super::links::NoLinks;
 use super::manifest::{Kind, Manifest};
 use super::places::Places;
-use super::processes::{Process, Status, threads};
+use super::processes::{self, Process, Status, threads};
 use super::reach::{self, Reach};
 use super::{aside, criu_log, filters, left, memory_fs, requeue, stops};
 use crate::container::{self, Checkpoint, Choice, CreateOptions, FixedIds, Held, Limits, Moment, Signalled};
@@ -473,12 +473,9 @@ fn check(manifest: &Manifest, own_memory: &[PathBuf], most: &Limits, others: &[i
     let own = rustix::process::getpid().as_raw_nonzero().get();
     let mut reach = Reach::of_container(&manifest.open, own_memory)?;
     let mut processes = BTreeMap::new();
-    for entry in look::entries("/proc")? {
-        let number = entry.file_name().and_then(|name| name.to_str()?.parse::<i32>().ok());
-        if let Some(pid) = number.filter(|pid| *pid != own && !others.contains(pid)) {
-            // One that had ended has nothing any more.
-            processes.insert(pid, Process::read(pid)?.filter(|process| !process.has_ended()));
-        }
+    for pid in processes::all()?.into_iter().filter(|pid| *pid != own && !others.contains(pid)) {
+        // One that had ended has nothing any more.
+        processes.insert(pid, Process::read(pid)?.filter(|process| !process.has_ended()));
     }
     let mut descriptors = Vec::new();
     for (pid, process) in &processes {

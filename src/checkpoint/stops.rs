@@ -3,11 +3,11 @@
 //! The kernel tells a parent by SIGCHLD that a child has stopped (SA_NOCLDSTOP, sigaction(2)). Some stop themselves then, as script(1),
 //! and wait to be continued. Those signals wait for parents that are stopped, too, and are taken away before these go on.
 
-use super::processes::{Process, Status, Tree};
+use super::processes::{self, Process, Status, Tree};
 use crate::store::open_pidfd;
 use rt_sys::error::{Context, Result};
 use rt_sys::inject::Held;
-use rt_sys::{look, signal};
+use rt_sys::signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -142,9 +142,7 @@ fn restored() -> Result<Vec<Process>> {
     let end = Instant::now() + STOPS_WITHIN;
     let own = std::process::id().cast_signed();
     let mut found = Vec::new();
-    for entry in look::entries("/proc")? {
-        let number = entry.file_name().and_then(|name| name.to_str()?.parse::<i32>().ok());
-        let Some(pid) = number.filter(|pid| *pid != own) else { continue };
+    for pid in processes::all()?.into_iter().filter(|pid| *pid != own) {
         stops_before(pid, pid, end)?;
         found.extend(Process::read(pid)?);
     }

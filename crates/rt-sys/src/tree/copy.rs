@@ -147,14 +147,7 @@ fn copy_file(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &OsStr, manner: Man
     }
     let create = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | FLAGS;
     let file = fs::openat(to, name, create, Mode::RUSR | Mode::WUSR)?;
-    let size = stat.st_size as u64;
-    // The file has its full size first, as one hole. Only the parts with data are written then.
-    fs::ftruncate(&file, size)?;
-    let mut at = 0;
-    while let Some(data) = next_data(&source, at, size)? {
-        at = data.end;
-        copy_range(&source, &file, data)?;
-    }
+    copy_content(source.as_fd(), file.as_fd(), stat.st_size as u64)?;
     // In this order: chown(2) clears the set-user-ID and set-group-ID bits.
     fd::chown_like(&file, &stat);
     fs::fchmod(&file, mode_of(&stat))?;
@@ -164,9 +157,24 @@ fn copy_file(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &OsStr, manner: Man
     Ok(())
 }
 
+/// Copies the content of a file of `size` bytes to an empty one, and leaves out its holes.
+///
+/// # Errors
+/// Those of ftruncate(2), lseek(2) and sendfile(2).
+pub fn copy_content(from: BorrowedFd<'_>, to: BorrowedFd<'_>, size: u64) -> Result<()> {
+    // The file has its full size first, as one hole. Only the parts with data are written then.
+    fs::ftruncate(to, size)?;
+    let mut at = 0;
+    while let Some(data) = next_data(from, at, size)? {
+        at = data.end;
+        copy_range(from, to, data)?;
+    }
+    Ok(())
+}
+
 /// Where the next data of `file` is, from `at` on and below `size` (lseek(2), SEEK_DATA and SEEK_HOLE). A file system that
 /// knows nothing of holes shows the whole file as data.
-fn next_data(file: &OwnedFd, at: u64, size: u64) -> Result<Option<Range<u64>>, Errno> {
+fn next_data(file: BorrowedFd<'_>, at: u64, size: u64) -> Result<Option<Range<u64>>, Errno> {
     if at >= size {
         return Ok(None);
     }
@@ -181,7 +189,7 @@ fn next_data(file: &OwnedFd, at: u64, size: u64) -> Result<Option<Range<u64>>, E
 }
 
 /// Copies a part of a file inside the kernel (sendfile(2)), to the same place.
-fn copy_range(from: &OwnedFd, to: &OwnedFd, part: Range<u64>) -> Result<(), Errno> {
+fn copy_range(from: BorrowedFd<'_>, to: BorrowedFd<'_>, part: Range<u64>) -> Result<(), Errno> {
     fs::seek(to, SeekFrom::Start(part.start))?;
     let mut at = part.start;
     while at < part.end {
