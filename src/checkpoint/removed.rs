@@ -28,10 +28,14 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// What the kernel calls mappings (VmFlags of proc_pid_smaps(5)) of which the new one is the same. Others have something that is lost with
 /// them: locks, advice, huge pages.
 const FLAGS: [&str; 10] = ["rd", "wr", "ex", "sh", "mr", "mw", "me", "ms", "sd", "nr"];
+
+/// How long the program may take to exchange all that it has: pages that it wants in memory (mlockall(2)) take a while.
+const WITHIN: Duration = Duration::from_secs(60);
 
 /// A file of which memory is mapped by a name that has been removed.
 #[derive(Debug)]
@@ -421,6 +425,7 @@ impl<'a> Open<'a> {
 /// One cannot be kept, or a call has failed: the program is as it was.
 pub(super) fn replace(tree: &Tree, inside: &Inside<'_>, several_ids: bool) -> Result<()> {
     // A thread that runs could use what is exchanged. Whoever sends SIGCONT now continues none that is held.
+    let end = Instant::now() + WITHIN;
     let mut held = BTreeMap::new();
     for process in tree.processes.iter().filter(|process| !process.ends) {
         for thread in processes::threads(process.pid)? {
@@ -428,7 +433,7 @@ pub(super) fn replace(tree: &Tree, inside: &Inside<'_>, several_ids: bool) -> Re
             if !stops::is_stopped(process.pid, thread)? {
                 return Err(err!("{}: it does not stop", process.shown()).hint("try again"));
             }
-            place.insert(Held::begin(thread)?).end_with_caller()?;
+            place.insert(Held::begin_until(thread, end)?).end_with_caller()?;
         }
         // A number can be another's by now.
         if Process::read(process.pid)?.is_none_or(|now| now.inside != process.inside) {

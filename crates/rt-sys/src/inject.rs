@@ -6,12 +6,15 @@
 //! not stepped: the kernel would force a SIGTRAP on it then, and takes the program's handler of that away where it is blocked or ignored.
 
 use super::check;
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Result};
 use crate::{bail, err, fd};
 use rustix::fd::{AsRawFd, BorrowedFd};
+use rustix::io::Errno;
+use std::cell::Cell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// What a call does to the registers of a thread.
 #[cfg(target_arch = "x86_64")]
@@ -142,6 +145,21 @@ const AT_CALL: i32 = libc::SIGTRAP | 0x80;
 /// PTRACE_PEEKSIGINFO_SHARED (linux/ptrace.h), which libc has not for each machine.
 const SHARED: u32 = 1;
 
+/// How long threads may take for what they are had to do. Code, memory and directories are the program's, which can have a call wait for
+/// ever, or exchange the code that makes it.
+const WITHIN: Duration = Duration::from_secs(10);
+/// How long one may take for a call behind that, and how long all of them may: what has been done is still to be undone.
+const CALL_WITHIN: Duration = Duration::from_secs(1);
+const UNDONE_WITHIN: Duration = Duration::from_secs(10);
+/// How often a thread is asked whether it has stopped before this one sleeps in between, and for how long it does.
+const LOOKS: u32 = 200;
+const PAUSE: Duration = Duration::from_micros(200);
+/// How much of the kernel's code in a process is looked at, in bytes.
+const LARGEST_VDSO: u64 = 1 << 16;
+/// The signals that are blocked during a call: all but SIGSYS, which tells that the program answers its calls itself
+/// (PR_SET_SYSCALL_USER_DISPATCH(2const), SECCOMP_RET_TRAP). Where that is blocked the kernel would take its handler away.
+const BLOCKED: u64 = !(1 << (libc::SIGSYS - 1));
+
 /// Which of the signals that wait are asked for (struct __ptrace_peeksiginfo_args, linux/ptrace.h; not each libc has it).
 #[repr(C)]
 struct Peek {
@@ -155,6 +173,10 @@ struct Peek {
 pub struct Held {
     /// Its id, also that of its process where it is the first.
     pub id: i32,
+    /// When it is to have made its calls.
+    end: Instant,
+    /// It has other registers than its own, and does not stop to get them back.
+    is_lost: Cell<bool>,
 }
 
 impl Held {
@@ -163,12 +185,20 @@ impl Held {
     /// # Errors
     /// EPERM: this process may not, or another one traces it. ESRCH: it has ended.
     pub fn begin(id: i32) -> Result<Held> {
+        Held::begin_until(id, Instant::now() + WITHIN)
+    }
+
+    /// The same, where what it is had to do may last until `end`, and what undoes it for some seconds more.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn begin_until(id: i32, end: Instant) -> Result<Held> {
         request(libc::PTRACE_SEIZE as _, id, 0, libc::PTRACE_O_TRACESYSGOOD as u64)
             .context(|| format!("trace thread {id}"))?;
-        let held = Held { id };
-        request(libc::PTRACE_INTERRUPT as _, id, 0, 0).context(|| format!("stop thread {id}"))?;
+        let held = Held { id, end, is_lost: Cell::new(false) };
         loop {
-            let status = wait(id)?;
+            request(libc::PTRACE_INTERRUPT as _, id, 0, 0).context(|| format!("stop thread {id}"))?;
+            let status = held.wait()?;
             if status >> 16 == libc::PTRACE_EVENT_STOP {
                 return Ok(held);
             }
@@ -193,12 +223,15 @@ impl Held {
     /// Has the thread make system call `number`, and returns what that returns. What the arguments lead to lies in its memory.
     ///
     /// # Errors
-    /// Those of the call.
+    /// Those of the call. ETIMEDOUT: it has not come to its end in time.
     pub fn call(&self, number: libc::c_long, args: [u64; 6]) -> Result<u64> {
         let shown = || format!("have thread {} make a system call", self.id);
+        if self.is_lost.get() || Instant::now() > self.end + UNDONE_WITHIN {
+            return Err(Error::from(Errno::TIMEDOUT).context(shown()));
+        }
         let at = self.instruction().context(shown)?;
         let (before, signals) = (self.registers().context(shown)?, self.blocked().context(shown)?);
-        self.block(u64::MAX).context(shown)?;
+        self.block(BLOCKED).context(shown)?;
         let mut registers = before;
         machine::set(&mut registers, at, number.unsigned_abs(), args);
         // It stops before the call and behind it.
@@ -208,11 +241,13 @@ impl Held {
             .and_then(|()| self.run_to_call())
             .and_then(|()| self.registers());
         // It goes on as it was, whatever has become of the call.
-        let back = self.stop_again().and(self.set_registers(&before));
-        back.and(self.block(signals)).context(shown)?;
+        let runs = made.as_ref().is_err_and(|e| e.is(libc::ETIMEDOUT));
+        let back = self.stop_again(runs).and_then(|()| self.set_registers(&before));
+        self.is_lost.set(back.is_err());
+        back.and_then(|()| self.block(signals)).context(shown)?;
         let returned = machine::returned(&made.context(shown)?);
         match i32::try_from(returned as i64) {
-            Ok(error @ -4095..0) => Err(rustix::io::Errno::from_raw_os_error(-error).into()),
+            Ok(error @ -4095..0) => Err(Errno::from_raw_os_error(-error).into()),
             _ => Ok(returned),
         }
     }
@@ -309,11 +344,11 @@ impl Held {
         loop {
             request(libc::PTRACE_CONT as _, self.id, 0, 0)?;
             // It may tell once more that it is stopped, before it looks for signals.
-            if wait(self.id)? >> 16 != libc::PTRACE_EVENT_STOP {
+            if self.wait()? >> 16 != libc::PTRACE_EVENT_STOP {
                 break;
             }
         }
-        self.stop_again()
+        self.stop_again(false)
     }
 
     /// What waits for the thread, or ([`SHARED`]) for its process.
@@ -344,12 +379,11 @@ impl Held {
     fn instruction(&self) -> Result<u64> {
         let maps = fd::read_file(Path::new(&format!("/proc/{}/maps", self.id)))?;
         let maps = String::from_utf8_lossy(&maps);
-        let Some(line) = maps.lines().find(|line| line.ends_with("[vdso]")) else { bail!("it has no vdso") };
+        let Some(range) = maps.lines().find_map(vdso) else { bail!("it has no vdso") };
         let address = |text: &str| u64::from_str_radix(text, 16).map_err(|_| err!("maps has another form"));
-        let (start, end) = line.split(' ').next().and_then(|range| range.split_once('-')).unwrap_or_default();
+        let (start, end) = range.split_once('-').unwrap_or_default();
         let (start, end) = (address(start)?, address(end)?);
-        let length = usize::try_from(end.saturating_sub(start)).unwrap_or_default();
-        let mut code = vec![0; length];
+        let mut code = vec![0; end.saturating_sub(start).min(LARGEST_VDSO) as usize];
         self.memory()?
             .read_exact_at(&mut code, start)
             .context(|| self.memory_path().display().to_string())?;
@@ -394,26 +428,46 @@ impl Held {
     fn run_to_call(&self) -> Result<()> {
         loop {
             request(libc::PTRACE_SYSCALL as _, self.id, 0, 0)?;
-            match wait(self.id)? {
+            match self.wait()? {
                 status if libc::WSTOPSIG(status) == AT_CALL => return Ok(()),
                 // It has told once more that it is stopped, and has executed nothing, or is told to stop, as it is.
                 status if status >> 16 == libc::PTRACE_EVENT_STOP => {}
                 status if libc::WSTOPSIG(status) == libc::SIGSTOP => {}
+                status if libc::WSTOPSIG(status) == libc::SIGSYS => {
+                    bail!("its calls are answered by itself, with the signal SIGSYS")
+                }
                 status => bail!("it has stopped by signal {}", libc::WSTOPSIG(status)),
             }
         }
     }
 
-    /// Has it stop where [`Held::begin`] has it stop, among the kernel's signals: behind that an interrupted call begins anew.
-    fn stop_again(&self) -> Result<()> {
-        request(libc::PTRACE_INTERRUPT as _, self.id, 0, 0)?;
+    /// Has it stop where [`Held::begin`] has it stop, among the kernel's signals: behind that an interrupted call begins anew. `runs` is
+    /// whether it is not stopped yet.
+    fn stop_again(&self, mut runs: bool) -> Result<()> {
         loop {
-            request(libc::PTRACE_CONT as _, self.id, 0, 0)?;
-            if wait(self.id)? >> 16 == libc::PTRACE_EVENT_STOP {
+            // Any other stop on the way there is one that it takes this for.
+            request(libc::PTRACE_INTERRUPT as _, self.id, 0, 0)?;
+            if !std::mem::take(&mut runs) {
+                request(libc::PTRACE_CONT as _, self.id, 0, 0)?;
+            }
+            if self.wait()? >> 16 == libc::PTRACE_EVENT_STOP {
                 return Ok(());
             }
         }
     }
+
+    /// Waits until it has stopped, and returns how.
+    fn wait(&self) -> Result<i32> {
+        wait(self.id, self.end.max(Instant::now() + CALL_WITHIN))
+    }
+}
+
+/// The addresses of the kernel's code in a process, if that is what this line of its maps is of. A file can be called `[vdso]`, too.
+fn vdso(line: &str) -> Option<&str> {
+    let mut words = line.split_ascii_whitespace();
+    let range = words.next()?;
+    words.nth(1)?;
+    words.eq(["00:00", "0", "[vdso]"]).then_some(range)
 }
 
 /// Maps `file` elsewhere as a held process is had to do: what a filter that ends who does so does to this process, it would do to that.
@@ -426,7 +480,7 @@ pub fn try_mapping(file: BorrowedFd<'_>) -> Result<()> {
         // SAFETY: the kernel chooses where.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, how, number, 0) };
         match at == libc::MAP_FAILED {
-            true => Err(crate::error::Error::from(std::io::Error::last_os_error())),
+            true => Err(Error::from(std::io::Error::last_os_error())),
             false => Ok(at),
         }
     };
@@ -444,19 +498,33 @@ pub fn try_mapping(file: BorrowedFd<'_>) -> Result<()> {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // It has ended where that fails.
-        let _ = request(libc::PTRACE_DETACH as _, self.id, 0, 0);
+        // One that is lost ends with this process.
+        if !self.is_lost.get() && request(libc::PTRACE_DETACH as _, self.id, 0, 0).is_err() {
+            // It has ended, or runs: what it was had to do has not come to its end.
+            let stopped = request(libc::PTRACE_INTERRUPT as _, self.id, 0, 0).and_then(|_| self.wait());
+            let _ = stopped.and_then(|_| request(libc::PTRACE_DETACH as _, self.id, 0, 0));
+        }
     }
 }
 
-/// Waits until thread `id` has stopped, and returns how.
-fn wait(id: i32) -> Result<i32> {
+/// Waits until thread `id` has stopped, and returns how. ETIMEDOUT: it has not, at `end`.
+fn wait(id: i32, end: Instant) -> Result<i32> {
     let mut status = 0;
+    let mut looks = 0;
     loop {
         // SAFETY: waitpid writes a number, which lives over the call.
-        match check(unsafe { libc::waitpid(id, &raw mut status, libc::__WALL) }.into()) {
+        match check(unsafe { libc::waitpid(id, &raw mut status, libc::__WALL | libc::WNOHANG) }.into()) {
             Err(e) if e.is(libc::EINTR) => {}
             Err(e) => return Err(e.context(format!("wait for thread {id}"))),
+            Ok(0) if Instant::now() > end => {
+                return Err(Error::from(Errno::TIMEDOUT).context(format!("wait for thread {id}")));
+            }
+            // Mostly it stops at once.
+            Ok(0) if looks < LOOKS => {
+                looks += 1;
+                std::thread::yield_now();
+            }
+            Ok(0) => std::thread::sleep(PAUSE),
             Ok(_) if libc::WIFSTOPPED(status) => return Ok(status),
             Ok(_) => bail!("thread {id} has ended"),
         }
@@ -496,6 +564,43 @@ mod tests {
         child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
         assert!(child.wait().unwrap().success());
         assert_eq!(said, "line\n/proc\n");
+    }
+
+    #[test]
+    fn a_call_that_waits_for_ever_is_given_up() {
+        use std::os::unix::ffi::OsStrExt;
+        let fifo = std::env::temp_dir().join(format!("rt-sys-fifo-{}", std::process::id()));
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        let mut child = Command::new("sh")
+            .args(["-c", "read -r line; echo \"$line\""])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        let held = Held::begin_until(child.id() as i32, Instant::now() + Duration::from_millis(50)).unwrap();
+        let path = [fifo.as_os_str().as_bytes(), b"\0"].concat();
+        let opened = held.call_with(libc::SYS_openat, &path, |at| [libc::AT_FDCWD as u64, at, 0, 0, 0, 0]);
+        assert!(opened.unwrap_err().is(libc::ETIMEDOUT));
+        // What has been done before can be undone.
+        assert_eq!(held.call(libc::SYS_getpid, [0; 6]).unwrap(), u64::from(child.id()));
+        drop(held);
+        std::fs::remove_file(&fifo).unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"line\n").unwrap();
+        let mut said = String::new();
+        child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+        assert!(child.wait().unwrap().success());
+        assert_eq!(said, "line\n");
+    }
+
+    #[test]
+    fn only_the_kernels_code_is_the_vdso() {
+        let range = "7ffe36dfa000-7ffe36dfc000";
+        let line = |rest: &str| format!("{range} r-xp 00000000 {rest}");
+        assert_eq!(vdso(&line("00:00 0                          [vdso]")), Some(range));
+        assert_eq!(vdso(&line("00:1c 77                         /tmp/[vdso]")), None);
+        assert_eq!(vdso(&line("00:1c 77                         /tmp/a [vdso]")), None);
+        assert_eq!(vdso(&line("00:00 0                          [vvar]")), None);
     }
 
     #[test]
