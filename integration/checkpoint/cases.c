@@ -842,6 +842,74 @@ static void removed_trap(void)
 	MUST(waitpid(child, &status, 0) == child && status == 0);
 }
 
+// Where a process that has it open finds FIFOs in its own root, in the place of the descriptors of the one that maps it.
+static void removed_fifo(void)
+{
+	int fd, begun[2];
+	char name[100], byte, *map = removed_memory(4096, &fd, NULL);
+	MUST(pipe(begun) == 0 && munmap(map, 4096) == 0);
+	pid_t child = fork();
+	if (child == 0) {
+		MUST(mkdir("/tmp/root", 0700) == 0 && mkdir("/tmp/root/proc", 0700) == 0);
+		snprintf(name, sizeof name, "/tmp/root/proc/%d", getppid());
+		MUST(mkdir(name, 0700) == 0);
+		snprintf(name, sizeof name, "/tmp/root/proc/%d/fd", getppid());
+		MUST(mkdir(name, 0700) == 0);
+		for (int n = 0; n < 64; n++) {
+			snprintf(name, sizeof name, "/tmp/root/proc/%d/fd/%d", getppid(), n);
+			MUST(mkfifo(name, 0600) == 0);
+		}
+		snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+		int for_reading = open(name, O_RDONLY);
+		MUST(for_reading >= 0 && close(fd) == 0 && chroot("/tmp/root") == 0 && write(begun[1], "", 1) == 1);
+		for (;;)
+			pause();
+	}
+	MUST(read(begun[0], &byte, 1) == 1 && mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) != MAP_FAILED);
+	stay();
+	MUST(kill(child, 0) == 0 && kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
+}
+
+// A file that is called as the kernel's code is.
+static void removed_vdso(void)
+{
+	int fd, file = open("/tmp/[vdso]", O_RDWR | O_CREAT, 0700);
+	char *map = removed_memory(4096, &fd, "/removed");
+	strcpy(map, "kept");
+	MUST(file >= 0 && ftruncate(file, 1 << 21) == 0);
+	// Below all else that is mapped.
+	MUST(mmap((void *)0x10000, 1 << 21, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_FIXED_NOREPLACE, file, 0) == (void *)0x10000);
+	stay();
+	MUST(strcmp(map, "kept") == 0);
+}
+
+// A program that answers its system calls itself, as Wine does.
+static char dispatches;
+static volatile sig_atomic_t dispatched;
+static void answer(int number) { (void)number; dispatches = 0; dispatched++; }
+static void removed_dispatch(void)
+{
+	int fd;
+	struct sigaction action = { .sa_handler = answer };
+	struct stat stat;
+	removed_memory(4096, &fd, "/removed");
+	MUST(sigaction(SIGSYS, &action, NULL) == 0);
+	// PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON: for all code, while the byte is 1.
+	MUST(prctl(59, 1, 0, 0, &dispatches) == 0);
+	MUST(write(1, "ready\n", 6) == 6);
+	do {
+		dispatches = 1;
+		for (volatile long n = 0; n < 100000000; n++)
+			;
+		dispatched = 0;
+		int there = lstat("/out/go", &stat); // not made, and answered once
+		MUST(dispatched == 1);
+		there = lstat("/out/go", &stat);
+		if (there == 0)
+			return;
+	} while (true);
+}
+
 // What cannot be kept of it: a part, and what a process outside has, too.
 static void removed_outside(void)
 {
@@ -1700,7 +1768,7 @@ static const struct {
 	{ "timers", timers }, { "memory-files", memory_files }, { "locks", locks }, { "watch", watch }, { "watch-tree", watch_tree }, { "sockets", sockets }, { "named-socket", named_socket },
 	{ "connection", connection }, { "count", count }, { "answers", answers }, { "filter", filter }, { "memfd-twice", memfd_twice }, { "memfd-in-parts", memfd_in_parts },
 	{ "memfd-sealed", memfd_sealed }, { "memfd-sealed-later", memfd_sealed_later }, { "shared-rest", shared_rest }, { "unread-tick", unread_tick },
-	{ "removed-mapping", removed_mapping }, { "removed-open", removed_open }, { "removed-unnamed", removed_unnamed }, { "removed-twice", removed_twice }, { "removed-newline", removed_newline }, { "removed-part", removed_part }, { "removed-outside", removed_outside },
+	{ "removed-mapping", removed_mapping }, { "removed-open", removed_open }, { "removed-unnamed", removed_unnamed }, { "removed-twice", removed_twice }, { "removed-newline", removed_newline }, { "removed-part", removed_part }, { "removed-fifo", removed_fifo }, { "removed-vdso", removed_vdso }, { "removed-dispatch", removed_dispatch }, { "removed-outside", removed_outside },
 	{ "removed-semaphore", removed_semaphore }, { "removed-semaphore-later", removed_semaphore_later }, { "removed-names", removed_names },
 	{ "removed-passed", removed_passed }, { "removed-locked", removed_locked }, { "removed-flags", removed_flags }, { "removed-lock", removed_lock }, { "removed-signals", removed_signals },
 	{ "removed-longer", removed_longer }, { "removed-sparse", removed_sparse }, { "removed-sparse-open", removed_sparse_open }, { "removed-many", removed_many },

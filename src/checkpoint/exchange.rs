@@ -17,6 +17,7 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::time::Instant;
 
 /// How long a name of a file in memory may be, in bytes (memfd_create(2)).
 const LONGEST: usize = 249;
@@ -40,6 +41,8 @@ pub(super) struct Exchange<'a> {
     removed: &'a Removed<'a>,
     /// All threads, by their numbers here. The first one of a process makes its calls.
     held: &'a BTreeMap<i32, Held>,
+    /// When it is to be made.
+    end: Instant,
     /// What is done in the end, whatever has become of it.
     clean: Vec<Call<'a>>,
     /// What undoes what has been done, the last step last.
@@ -47,8 +50,8 @@ pub(super) struct Exchange<'a> {
 }
 
 impl<'a> Exchange<'a> {
-    pub(super) fn new(removed: &'a Removed<'a>, held: &'a BTreeMap<i32, Held>) -> Self {
-        Exchange { removed, held, clean: Vec::new(), undo: Vec::new() }
+    pub(super) fn new(removed: &'a Removed<'a>, held: &'a BTreeMap<i32, Held>, end: Instant) -> Self {
+        Exchange { removed, held, end, clean: Vec::new(), undo: Vec::new() }
     }
 
     /// Makes it.
@@ -74,11 +77,20 @@ impl<'a> Exchange<'a> {
     }
 
     fn held(&self, process: &Process) -> Result<&'a Held> {
+        self.check_time()?;
         self.held.get(&process.pid).ok_or_else(|| err!("{} is not held", process.shown()))
+    }
+
+    fn check_time(&self) -> Result<()> {
+        match Instant::now() > self.end {
+            true => Err(err!("the program takes too long").hint("try again")),
+            false => Ok(()),
+        }
     }
 
     /// Makes one step: a call, and the one that undoes it.
     fn step(&mut self, [call, undo]: [Call<'a>; 2]) -> Result<()> {
+        self.check_time()?;
         let (held, number, args) = call;
         held.call(number, args)?;
         self.undo.push(undo);

@@ -697,8 +697,21 @@ pub(super) fn input_of(process: &Process) -> Result<Option<OwnedFd>> {
     if is_own || input.access() != libc::O_RDONLY || input.kind()? != Kind::File {
         return Ok(None);
     }
-    let file = fs::open(input.path(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-    file.map(Some).context(|| format!("open {}, the program's standard input", input.text()))
+    let shown = || format!("open {}, the program's standard input", input.text());
+    let file = fs::open(input.path(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).context(shown)?;
+    // The program runs, and may have put another file there: a FIFO would be waited for, and this one may open what it may not.
+    let stat = fd::stat(&file)?;
+    let inode = Some(stat.st_ino.to_string());
+    let now = descriptors_of(process)?.into_iter().find(|descriptor| descriptor.number == 0);
+    let is_same = |now: &Descriptor<'_>| {
+        ["flags", "mnt_id"].iter().all(|key| now.field(key) == input.field(key))
+            && now.field("ino") == inode.as_deref()
+    };
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || !now.is_some_and(|now| is_same(&now))
+    {
+        return Err(err!("{}: its standard input has changed", process.shown()).hint("try again"));
+    }
+    fs::open(fd::link(&file), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map(Some).context(shown)
 }
 
 /// What criu calls a file that no mount of the container shows.

@@ -34,8 +34,9 @@ use std::time::{Duration, Instant};
 /// them: locks, advice, huge pages.
 const FLAGS: [&str; 10] = ["rd", "wr", "ex", "sh", "mr", "mw", "me", "ms", "sd", "nr"];
 
-/// How long the program may take to exchange all that it has: pages that it wants in memory (mlockall(2)) take a while.
-const WITHIN: Duration = Duration::from_secs(60);
+/// How long the program may take to exchange all that it has, and how long to undo it: its calls take as long as it lets them.
+const WITHIN: Duration = Duration::from_secs(30);
+const UNDONE_WITHIN: Duration = Duration::from_secs(30);
 
 /// A file of which memory is mapped by a name that has been removed.
 #[derive(Debug)]
@@ -433,7 +434,7 @@ pub(super) fn replace(tree: &Tree, inside: &Inside<'_>, several_ids: bool) -> Re
             if !stops::is_stopped(process.pid, thread)? {
                 return Err(err!("{}: it does not stop", process.shown()).hint("try again"));
             }
-            place.insert(Held::begin_until(thread, end)?).end_with_caller()?;
+            place.insert(Held::begin_until(thread, end + UNDONE_WITHIN)?).end_with_caller()?;
         }
         // A number can be another's by now.
         if Process::read(process.pid)?.is_none_or(|now| now.inside != process.inside) {
@@ -448,7 +449,7 @@ pub(super) fn replace(tree: &Tree, inside: &Inside<'_>, several_ids: bool) -> Re
         return Err(reach::is_on_its_way());
     }
     for removed in Removed::all(tree, inside, &descriptors, several_ids)? {
-        Exchange::new(&removed, &held).make(&removed.origin(inside)?)?;
+        Exchange::new(&removed, &held, end).make(&removed.origin(inside)?)?;
     }
     Ok(())
 }

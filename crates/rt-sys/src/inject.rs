@@ -145,12 +145,9 @@ const AT_CALL: i32 = libc::SIGTRAP | 0x80;
 /// PTRACE_PEEKSIGINFO_SHARED (linux/ptrace.h), which libc has not for each machine.
 const SHARED: u32 = 1;
 
-/// How long threads may take for what they are had to do. Code, memory and directories are the program's, which can have a call wait for
-/// ever, or exchange the code that makes it.
-const WITHIN: Duration = Duration::from_secs(10);
-/// How long one may take for a call behind that, and how long all of them may: what has been done is still to be undone.
-const CALL_WITHIN: Duration = Duration::from_secs(1);
-const UNDONE_WITHIN: Duration = Duration::from_secs(10);
+/// How long a thread may take for what it is had to do. Code, memory and directories are the program's, which can have a call wait for ever,
+/// or exchange the code that makes it.
+const WITHIN: Duration = Duration::from_secs(5);
 /// How often a thread is asked whether it has stopped before this one sleeps in between, and for how long it does.
 const LOOKS: u32 = 200;
 const PAUSE: Duration = Duration::from_micros(200);
@@ -173,7 +170,7 @@ struct Peek {
 pub struct Held {
     /// Its id, also that of its process where it is the first.
     pub id: i32,
-    /// When it is to have made its calls.
+    /// When it makes no more calls.
     end: Instant,
     /// It has other registers than its own, and does not stop to get them back.
     is_lost: Cell<bool>,
@@ -188,7 +185,7 @@ impl Held {
         Held::begin_until(id, Instant::now() + WITHIN)
     }
 
-    /// The same, where what it is had to do may last until `end`, and what undoes it for some seconds more.
+    /// The same, where it makes no call any more at `end`.
     ///
     /// # Errors
     /// The same.
@@ -226,7 +223,7 @@ impl Held {
     /// Those of the call. ETIMEDOUT: it has not come to its end in time.
     pub fn call(&self, number: libc::c_long, args: [u64; 6]) -> Result<u64> {
         let shown = || format!("have thread {} make a system call", self.id);
-        if self.is_lost.get() || Instant::now() > self.end + UNDONE_WITHIN {
+        if self.is_lost.get() || Instant::now() > self.end {
             return Err(Error::from(Errno::TIMEDOUT).context(shown()));
         }
         let at = self.instruction().context(shown)?;
@@ -458,7 +455,7 @@ impl Held {
 
     /// Waits until it has stopped, and returns how.
     fn wait(&self) -> Result<i32> {
-        wait(self.id, self.end.max(Instant::now() + CALL_WITHIN))
+        wait(self.id, Instant::now() + WITHIN)
     }
 }
 
@@ -578,7 +575,7 @@ mod tests {
             .spawn()
             .unwrap();
         std::thread::sleep(Duration::from_millis(100));
-        let held = Held::begin_until(child.id() as i32, Instant::now() + Duration::from_millis(50)).unwrap();
+        let held = Held::begin_until(child.id() as i32, Instant::now() + 2 * WITHIN).unwrap();
         let path = [fifo.as_os_str().as_bytes(), b"\0"].concat();
         let opened = held.call_with(libc::SYS_openat, &path, |at| [libc::AT_FDCWD as u64, at, 0, 0, 0, 0]);
         assert!(opened.unwrap_err().is(libc::ETIMEDOUT));
