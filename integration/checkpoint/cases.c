@@ -1738,16 +1738,59 @@ static void stops_of_children(void)
 	MUST(waitpid(told, &status, 0) == told && status == 0);
 }
 
-// Ends when it goes on.
-static void end(int n) { _exit(n > 0 ? 0 : 1); }
-
+// Ends when it goes on: what runs without a pause has waited for nothing before.
 static void ends_then(void)
 {
-	signal(SIGCONT, end);
+	struct rusage before, now;
 	printf("ready\n");
 	fflush(stdout);
+	getrusage(RUSAGE_SELF, &before);
+	do
+		getrusage(RUSAGE_SELF, &now);
+	while (now.ru_nvcsw == before.ru_nvcsw);
+	_exit(0);
+}
+
+// Programs that have a handler for the signal that continues them, or wait for it: nobody sends it.
+static void *pauses(void *none)
+{
 	for (;;)
 		pause();
+	return none;
+}
+
+static void continues(void)
+{
+	struct sigaction action = { .sa_handler = tick, .sa_flags = SA_RESTART };
+	sigset_t signals;
+	siginfo_t info;
+	pthread_t thread;
+	int fds[2], status;
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGCONT);
+	MUST(sigaction(SIGCONT, &action, NULL) == 0 && pipe(fds) == 0);
+	pid_t polls = fork();
+	if (polls == 0) {
+		struct pollfd from = { fds[0], POLLIN, 0 };
+		MUST(poll(&from, 1, -1) == 1 && ticks == 0);
+		_exit(0);
+	}
+	pid_t blocks = fork();
+	if (blocks == 0) {
+		MUST(sigprocmask(SIG_BLOCK, &signals, NULL) == 0);
+		until_gone();
+		MUST(sigtimedwait(&signals, &info, &(struct timespec){ 0 }) == -1 && errno == EAGAIN);
+		_exit(0);
+	}
+	MUST(pthread_create(&thread, NULL, pauses, NULL) == 0);
+	stay();
+	MUST(ticks == 0 && write(fds[1], "", 1) == 1);
+	MUST(waitpid(polls, &status, 0) == polls && status == 0);
+	MUST(waitpid(blocks, &status, 0) == blocks && status == 0);
+	MUST(kill(getpid(), SIGCONT) == 0);
+	for (int n = 0; n < 100 && ticks == 0; n++)
+		nap();
+	MUST(ticks == 1);
 }
 
 static void stopped(void)
@@ -1773,7 +1816,7 @@ static const struct {
 	{ "removed-passed", removed_passed }, { "removed-locked", removed_locked }, { "removed-flags", removed_flags }, { "removed-lock", removed_lock }, { "removed-signals", removed_signals },
 	{ "removed-longer", removed_longer }, { "removed-sparse", removed_sparse }, { "removed-sparse-open", removed_sparse_open }, { "removed-many", removed_many },
 	{ "system-v", system_v }, { "semaphore", semaphore }, { "queue", queue }, { "uring", uring },
-	{ "outside", outside }, { "other", stay }, { "stopped", stopped }, { "stops-of-children", stops_of_children }, { "told-by-handler", told_by_handler }, { "ends-then", ends_then }, { "large", large }, { "proc-cwd", proc_cwd }, { "proc-file", proc_file },
+	{ "outside", outside }, { "other", stay }, { "stopped", stopped }, { "stops-of-children", stops_of_children }, { "told-by-handler", told_by_handler }, { "ends-then", ends_then }, { "continues", continues }, { "large", large }, { "proc-cwd", proc_cwd }, { "proc-file", proc_file },
 	{ "proc-passed", proc_passed }, { "directory", directory }, { "directory-watched", directory_watched }, { "replaced", replaced },
 	{ "thread-apart", thread_apart }, { "first-thread-ended", first_thread_ended }, { "pinned", pinned },
 	{ "directory-of-socket", directory_of_socket }, { "continued", continued }, { "named-sockets", named_sockets },

@@ -286,7 +286,8 @@ pub(crate) fn dump(
         // The program goes on all the same.
         if !is_paused {
             // The rest of it goes on below in any case.
-            subject.continue_all(store).unwrap_or_else(|e| log::debug!("continue {id}: {e}"));
+            let continued = subject.continue_all(store).and_then(|()| container::note_continued(store, id));
+            continued.unwrap_or_else(|e| log::debug!("continue {id}: {e}"));
         }
         let resumed = if is_paused { Ok(()) } else { go_on(store, id, cuda) };
         return match (written, resumed) {

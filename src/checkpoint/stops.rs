@@ -1,13 +1,15 @@
 //! Stops that are `rt`'s and criu's, and not the program's: the program is not to notice them.
 //!
 //! The kernel tells a parent by SIGCHLD that a child has stopped (SA_NOCLDSTOP, sigaction(2)). Some stop themselves then, as script(1),
-//! and wait to be continued. Those signals wait for parents that are stopped, too, and are taken away before these go on.
+//! and wait to be continued. Those signals wait for parents that are stopped, too, and are taken away before these go on. So is the SIGCONT by which a process goes on, where it has a handler for that or blocks it. A parent
+//! that asks for it (WCONTINUED, wait(2)) learns that a child has gone on: only it can take that away.
 
 use super::processes::{self, Process, Status, Tree};
 use crate::store::open_pidfd;
 use rt_sys::error::{Context, Result};
 use rt_sys::inject::Held;
 use rt_sys::signal;
+use rustix::fd::{AsFd, BorrowedFd};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -17,8 +19,9 @@ pub(super) const STOPS_WITHIN: Duration = Duration::from_secs(1);
 
 /// How long a parent may take to be told that children go on.
 const TOLD_WITHIN: Duration = Duration::from_millis(200);
-/// SIGCHLD, as a bit of a mask.
+/// SIGCHLD and SIGCONT, as bits of a mask.
 const OF_CHILDREN: u64 = 1 << (libc::SIGCHLD - 1);
+const CONTINUES: u64 = 1 << (libc::SIGCONT - 1);
 
 /// Stops the tree that `look` finds: parents first, as one may wait in vfork(2) for a child that still has to run. Calls are made anew
 /// while all is stopped, and criu leaves so what it finds so, also where it fails.
@@ -92,8 +95,8 @@ fn forget_of(process: &Process, all: &[Process]) -> Result<()> {
 }
 
 /// Continues the processes, which are stopped, children first: their parents learn neither that they have stopped nor that they go on,
-/// which a handler that waits for a child (wait(2)) would wait for. The first process of this one's PID namespace stays, for its end would
-/// be that of this one; it is continued from outside.
+/// which a handler that waits for a child (wait(2)) would wait for. The first process of this one's PID namespace, whose end is that of this
+/// one, is last.
 pub(super) fn go_on(processes: &[Process]) -> Result<()> {
     let depth = |process: &Process| {
         let parent_of = |child: &&Process| processes.iter().find(|process| process.pid == child.parent);
@@ -109,16 +112,28 @@ pub(super) fn go_on(processes: &[Process]) -> Result<()> {
         for process in level {
             forget_of(process, processes)?;
         }
-        for process in level.iter().filter(|process| process.pid != 1) {
+        for process in level {
             let Some(pidfd) = open_pidfd(process.pid)? else { continue };
             if Process::read(process.pid)?.is_some_and(|now| now.inside == process.inside) {
-                signal::send_pidfd(pidfd, libc::SIGCONT)
+                go_on_alone(process.pid, pidfd.as_fd())
                     .context(|| format!("continue {}", process.shown()))?;
             }
         }
         wait_until_told(level, processes)?;
     }
     Ok(())
+}
+
+/// Continues process `pid`, which is that of `pidfd`, by a signal that its program does not see: one with a handler for it, or that waits
+/// for it, would take it for somebody's.
+fn go_on_alone(pid: i32, pidfd: BorrowedFd<'_>) -> Result<()> {
+    let Some(status) = Status::of_thread(pid, pid)? else { return Ok(()) };
+    let sees_it = (status.mask("SigCgt")? | status.mask("SigBlk")?) & CONTINUES != 0;
+    // Any thread that is not held could get it.
+    let threads = if sees_it { processes::threads(pid)? } else { Vec::new() };
+    let held: Result<Vec<Held>> = threads.into_iter().map(Held::begin).collect();
+    signal::send_pidfd(pidfd, libc::SIGCONT)?;
+    held?.first().map_or(Ok(()), |first| first.forget_continue().map(drop))
 }
 
 /// Waits until the parents of those of `level`, which go on, have been told so: those that are told of children, for a moment.

@@ -237,6 +237,12 @@ pub(crate) fn note_stopped(store: &Store, id: &str) -> Result<()> {
     store.container(id)?.save(&record)
 }
 
+/// Notes that the processes which somebody else has stopped ([`note_stopped`]) go on by that one's signals.
+pub(crate) fn note_continued(store: &Store, id: &str) -> Result<()> {
+    let record = Record { paused: false, ..store.load(id)? };
+    store.container(id)?.save(&record)
+}
+
 /// Notes which processes are parted from their GPUs, by their numbers inside.
 pub(crate) fn note_parted(store: &Store, id: &str, processes: &[i32]) -> Result<()> {
     let record = Record { parted: processes.to_vec(), ..store.load(id)? };

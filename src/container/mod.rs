@@ -42,7 +42,8 @@ pub(crate) use handover::Handover;
 pub(crate) use images::{ImageMounts, Way, mount_for as mount_image};
 pub(crate) use init::undumpable;
 pub(crate) use lifecycle::{
-    Deletion, Receiver, delete, end_dumped, kill, note_parted, note_stopped, pause, resume, start,
+    Deletion, Receiver, delete, end_dumped, kill, note_continued, note_parted, note_stopped, pause, resume,
+    start,
 };
 pub(crate) use not_executable::loader_of;
 pub(crate) use pid1::main as init_main;
@@ -446,7 +447,7 @@ pub(crate) trait Checkpoint: std::fmt::Debug {
     /// been stopped. They are those of this one's /proc.
     fn forget_stops(&self) -> Result<()>;
 
-    /// Has all processes of this one's /proc go on.
+    /// Has all processes of this one's /proc go on, a first one of its PID namespace last.
     fn continue_all(&self) -> Result<()>;
 
     /// Called in the runtime when the program goes on, or is about to: it gets back what no memory holds.

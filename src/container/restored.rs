@@ -17,7 +17,7 @@ use rt_sys::mount::{self, Follow, Recursive};
 use rt_sys::ns::{self, Namespace, Namespaces};
 use rt_sys::process::{self, Child, Memory};
 use rt_sys::rootfs::{Image, PROC_MAGIC, Rootfs};
-use rt_sys::{bail, err, signal};
+use rt_sys::{bail, err};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags};
@@ -133,10 +133,7 @@ impl Init<'_> {
                 link.tell(&FromInit::Detached)?;
             }
         }
-        beside_first(&first, || checkpoint.continue_all())?;
-        // The kernel does not send it to the first one of a PID namespace together with the others (kill(2)).
-        signal::send_pidfd(&first.pidfd, libc::SIGCONT).context(|| "continue the restored program")?;
-        Ok(())
+        beside_first(&first, || checkpoint.continue_all())
     }
 
     /// Gives the container the procfs of the PID namespace whose first process is `first`.
@@ -168,7 +165,8 @@ impl Init<'_> {
     }
 }
 
-/// As [`beside`], where the program may go on by itself (a timer that sends SIGCONT) and end: its end is that of all in its PID namespace.
+/// As [`beside`], where the program may go on, also by itself (a timer that sends SIGCONT), and end: its end is that of all in its PID
+/// namespace.
 fn beside_first(first: &Child, work: impl FnOnce() -> Result<()>) -> Result<()> {
     beside(work).or_else(|e| match lifecycle::wait_for_end(&first.pidfd, 1)? {
         true => Ok(()),

@@ -314,24 +314,37 @@ impl Held {
     /// # Errors
     /// The thread has ended.
     pub fn forget_stop_of_child(&self) -> Result<bool> {
-        let shown = || format!("take a signal from thread {}", self.id);
-        let waiting = |flags| self.waiting(flags).context(shown);
-        let is_stop = |info: &libc::siginfo_t| {
+        self.forget(libc::SIGCHLD, |info| {
             // SAFETY: si_status is part of what the kernel says of children (sigaction(2)).
             let status = unsafe { info.si_status() };
-            info.si_signo == libc::SIGCHLD
-                && [(libc::CLD_STOPPED, libc::SIGSTOP), (libc::CLD_CONTINUED, libc::SIGCONT)]
-                    .contains(&(info.si_code, status))
-        };
+            [(libc::CLD_STOPPED, libc::SIGSTOP), (libc::CLD_CONTINUED, libc::SIGCONT)]
+                .contains(&(info.si_code, status))
+        })
+    }
+
+    /// Takes the signal that continues (SIGCONT) away from the thread's process, for which it waits: it goes on by it, and does not see it.
+    /// All of its threads are held. True where there was one.
+    ///
+    /// # Errors
+    /// The thread has ended.
+    pub fn forget_continue(&self) -> Result<bool> {
+        self.forget(libc::SIGCONT, |_| true)
+    }
+
+    /// Takes signal `number` away from the thread's process, if one that waits is such a one.
+    fn forget(&self, number: i32, is_one: impl Fn(&libc::siginfo_t) -> bool) -> Result<bool> {
+        let shown = || format!("take a signal from thread {}", self.id);
+        let waiting = |flags| self.waiting(flags).context(shown);
         let of_process = waiting(SHARED)?;
         // Its own the thread would get first.
-        let is_childs = |info: &libc::siginfo_t| info.si_signo == libc::SIGCHLD;
-        if waiting(0)?.iter().any(is_childs) || !of_process.iter().any(is_stop) {
+        if waiting(0)?.iter().any(|info| info.si_signo == number)
+            || !of_process.iter().any(|info| info.si_signo == number && is_one(info))
+        {
             return Ok(false);
         }
         // Before a thread goes back to its program, the kernel shows each signal that is not blocked to whoever traces it.
         let blocked = self.blocked().context(shown)?;
-        self.block(!(1 << (libc::SIGCHLD - 1))).context(shown)?;
+        self.block(!(1 << (number - 1))).context(shown)?;
         let taken = self.take();
         self.block(blocked).and(taken).map(|()| true).context(shown)
     }
