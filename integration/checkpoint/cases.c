@@ -1105,6 +1105,32 @@ static void linked_memory(void)
 	MUST(fstat(fd, &one) == 0 && stat("/run/file", &other) == 0 && one.st_ino == other.st_ino);
 }
 
+// Files in memory with two names, by both of which one is open and mapped; a lock by link(2), as over NFS.
+static void two_names(void)
+{
+	const char *names[][2] = { { "/tmp/file", "/tmp/d/other" }, { "/dev/shm/file", "/dev/shm/other" }, { "/tmp/link", "/tmp/d/link" }, { "/tmp/fifo", "/tmp/d/fifo" } };
+	char *maps[2], byte;
+	int fds[2], both;
+	struct stat one, other;
+	MUST(mkdir("/tmp/d", 0700) == 0 && mkfifo("/tmp/fifo", 0600) == 0 && symlink("x", "/tmp/link") == 0);
+	close(file_with("/tmp/file", O_EXCL)), close(file_with("/dev/shm/file", O_EXCL));
+	for (int n = 0; n < 4; n++)
+		MUST(link(names[n][0], names[n][1]) == 0);
+	for (int n = 0; n < 2; n++) {
+		MUST((fds[n] = open(names[0][n], O_RDWR)) >= 0);
+		maps[n] = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, both = open(names[1][n], O_RDWR), 0);
+		MUST(maps[n] != MAP_FAILED && close(both) == 0);
+	}
+	stay();
+	for (int n = 0; n < 4; n++) {
+		MUST(lstat(names[n][0], &one) == 0 && lstat(names[n][1], &other) == 0);
+		MUST(one.st_ino == other.st_ino && one.st_nlink == 2 && one.st_mode == other.st_mode);
+	}
+	MUST(pwrite(fds[0], "x", 1, 0) == 1 && pread(fds[1], &byte, 1, 0) == 1 && byte == 'x');
+	maps[0][1] = 'y';
+	MUST(maps[1][1] == 'y');
+}
+
 // The log that its caller has given it, opened by its name, too.
 static void own_log(void)
 {
@@ -1828,6 +1854,7 @@ static const struct {
 	{ "removed-run", removed_run }, { "removed-both", removed_both }, { "removed-long", removed_long },
 	{ "proc-of-ended", proc_of_ended }, { "newline", newline }, { "pinned-first", pinned_first },
 	{ "linked-memory", linked_memory }, { "polls", polls }, { "poll-signalled", poll_signalled }, { "calls", calls }, { "calls-refused", calls_refused }, { "calls-not-kept", calls_not_kept }, { "calls-stopped", calls_stopped }, { "removed-trap", removed_trap }, { "ended-last", ended_last }, { "ended-session", ended_session }, { "datagrams-below", datagrams_below }, { "own-log", own_log },
+	{ "two-names", two_names },
 };
 
 int main(int count, char **words)

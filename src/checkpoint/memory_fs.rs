@@ -88,22 +88,30 @@ pub(super) fn save(places: &[PathBuf], image: &Image) -> Result<()> {
         fs::mkdirat(&image.dir, root_of(number), Mode::RWXU).context(shown)?;
         let target = open_below(&image.dir, Path::new(&root_of(number))).context(shown)?;
         let source = open(place)?;
-        tree::copy(&source, &target, MANNER).context(shown)?;
-        make_like(&target, &source).context(shown)?;
+        copy(&source, &target).context(shown).map_err(|e| match e.errno() {
+            Some(errno) if NOT_EVERYWHERE.contains(&errno) => {
+                e.hint("the image's file system cannot hold that: name a directory on another one")
+            }
+            _ => e,
+        })?;
     }
     Ok(())
 }
+
+/// What file systems say that have no second names, or not so many.
+const NOT_EVERYWHERE: [i32; 5] = [libc::EOPNOTSUPP, libc::EPERM, libc::ENOSYS, libc::EXDEV, libc::EMLINK];
 
 /// Where an image has the content of the file system `number`, whose root's owner and mode the directory has.
 fn root_of(number: usize) -> String {
     format!("memory-{number}/root")
 }
 
-/// Gives `dir` owner and mode of `other`.
-fn make_like(dir: &OwnedFd, other: &OwnedFd) -> Result<()> {
-    let stat = fd::stat(other)?;
-    fd::chown_like(dir, &stat);
-    Ok(fs::fchmod(dir, Mode::from_raw_mode(stat.st_mode & 0o7777))?)
+/// Copies what is in `from`, and its owner and mode.
+fn copy(from: &OwnedFd, to: &OwnedFd) -> Result<()> {
+    tree::copy(from, to, MANNER)?;
+    let stat = fd::stat(from)?;
+    fd::chown_like(to, &stat);
+    Ok(fs::fchmod(to, Mode::from_raw_mode(stat.st_mode & 0o7777))?)
 }
 
 /// Copies it back. `places` are those of the image: only what the config mounts in memory, too, is written to.
@@ -118,8 +126,7 @@ pub(super) fn restore(places: &[PathBuf], of_config: &[PathBuf], image: &Image) 
         }
         let source = open_below(&image.dir, Path::new(&root_of(number))).context(shown)?;
         let target = open(place)?;
-        tree::copy(&source, &target, MANNER).context(shown)?;
-        make_like(&target, &source).context(shown)?;
+        copy(&source, &target).context(shown)?;
     }
     Ok(())
 }

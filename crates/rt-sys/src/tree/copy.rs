@@ -1,14 +1,16 @@
 //! Copies of directory trees.
 //!
-//! Nothing here grows with a tree but a list of its directories: no recursion, which would need stack for every level, and two
-//! directories open at a time. Sparse files stay sparse, since a file of a terabyte can be all holes.
+//! Nothing here grows with a tree but a list of its directories, and one of its files with several names: no recursion, which
+//! would need stack for every level, and three directories open at a time. Sparse files stay sparse, since a file of a terabyte
+//! can be all holes.
 
 use crate::error::{Context, Error, Result};
 use crate::{bail, fd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, SeekFrom, Stat, Timestamps};
 use rustix::io::Errno;
-use std::ffi::OsStr;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -36,42 +38,40 @@ pub struct Manner {
     pub whole: bool,
 }
 
-/// Copies directories, files and links below `from` to `to`, with owners and modes. Devices, sockets and fifos are left
-/// out.
+/// Copies directories, files and links below `from` to `to`, with owners and modes. A file with several names there has them in the
+/// copy, too. Devices, sockets and fifos are left out.
 ///
 /// # Errors
 /// What cannot be read or made, named by its path below `from`.
 pub fn copy(from: impl AsFd, to: impl AsFd, manner: Manner) -> Result<()> {
     let (from, to) = (from.as_fd(), to.as_fd());
-    let mut found: Vec<Directory> = Vec::new();
-    copy_entries(
-        &open_below(from, Path::new("."), manner)?,
-        &open_below(to, Path::new("."), manner)?,
-        Path::new(""),
-        manner,
-        &mut found,
-    )?;
+    let mut copying = Copying { to, manner, found: Vec::new(), made: BTreeMap::new() };
+    let open = |at, path: &Path| open_below(at, path, manner).map_err(Error::from);
+    copying.copy_entries(&open(from, Path::new("."))?, &open(to, Path::new("."))?, None)?;
     // Each directory comes after the one it is in; the list grows meanwhile.
     let mut next = 0;
-    while let Some(directory) = found.get(next) {
+    while let Some(directory) = copying.found.get(next) {
         let path = directory.path.clone();
-        let (source, target) = (open_below(from, &path, manner), open_below(to, &path, manner));
-        source
-            .and_then(|source| Ok((source, target?)))
-            .map_err(Error::from)
-            .and_then(|(source, target)| copy_entries(&source, &target, &path, manner, &mut found))
+        let dirs = open(from, &path).and_then(|source| Ok((source, open(to, &path)?)));
+        dirs.and_then(|(source, target)| copying.copy_entries(&source, &target, Some(next)))
             .context(|| path.display())?;
         next += 1;
     }
     // Modes are set at the end: a directory that its owner may not search or write could not have been filled. The inner
     // ones come first, since they could not be reached through such a directory.
-    for Directory { path, stat } in found.iter().rev() {
-        let dir = open_below(to, path, manner).context(|| path.display())?;
-        fd::chown_like(&dir, stat);
-        fs::fchmod(&dir, mode_of(stat)).context(|| path.display())?;
-        if manner.whole {
-            fs::futimens(&dir, &times_of(stat)).context(|| path.display())?;
-        }
+    for Directory { path, stat } in copying.found.iter().rev() {
+        open(to, path).and_then(|dir| finish(&dir, stat, manner)).context(|| path.display())?;
+    }
+    Ok(())
+}
+
+/// Gives what was made and filled owner and mode of its source.
+fn finish(made: &OwnedFd, stat: &Stat, manner: Manner) -> Result<()> {
+    // In this order: chown(2) clears the set-user-ID and set-group-ID bits.
+    fd::chown_like(made, stat);
+    fs::fchmod(made, mode_of(stat))?;
+    if manner.whole {
+        fs::futimens(made, &times_of(stat))?;
     }
     Ok(())
 }
@@ -84,58 +84,118 @@ fn open_below(root: BorrowedFd<'_>, path: &Path, manner: Manner) -> Result<Owned
     fs::openat2(root, path, DIRECTORY, Mode::empty(), resolve)
 }
 
-/// Copies what is in one directory, whose path is `path`. The directories in it are made empty, and added to `found`.
-fn copy_entries(
-    from: &OwnedFd,
-    to: &OwnedFd,
-    path: &Path,
+/// A copy that is being made.
+struct Copying<'a> {
+    to: BorrowedFd<'a>,
     manner: Manner,
-    found: &mut Vec<Directory>,
-) -> Result<()> {
-    for entry in fs::Dir::read_from(from)? {
-        let entry = entry?;
-        let name = OsStr::from_bytes(entry.file_name().to_bytes());
-        if name == "." || name == ".." {
-            continue;
-        }
-        let stat = match manner.around_mounts {
-            false => fs::statat(from, name, AtFlags::SYMLINK_NOFOLLOW)?,
-            true => match fd::stat_entry(from, name) {
-                Err(Errno::XDEV) => continue,
-                stat => stat?,
-            },
-        };
-        let made = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => {
-                let path = path.join(name);
-                if path.as_os_str().len() >= PATH_MAX {
-                    bail!("a path in it has more than {PATH_MAX} bytes");
-                }
-                let made = fs::mkdirat(to, name, Mode::RWXU).map_err(Error::from);
-                let is_mount =
-                    || manner.around_mounts && matches!(fd::stat_entry(to, name), Err(Errno::XDEV));
-                if made.is_ok() || manner.around_mounts && !is_mount() {
-                    found.push(Directory { path, stat });
-                }
-                made
+    found: Vec<Directory>,
+    /// What has been made of files with several names, by device and inode of the source.
+    made: BTreeMap<(u64, u64), Made>,
+}
+
+/// The first name of a file in the copy.
+struct Made {
+    /// The number of its directory in [`Copying::found`]; `None` for that of the whole tree.
+    dir: Option<usize>,
+    name: OsString,
+}
+
+impl Copying<'_> {
+    /// Copies what is in one directory, which has that number. The directories in it are made empty, and found.
+    fn copy_entries(&mut self, from: &OwnedFd, to: &OwnedFd, number: Option<usize>) -> Result<()> {
+        let manner = self.manner;
+        for entry in fs::Dir::read_from(from)? {
+            let entry = entry?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name == "." || name == ".." {
+                continue;
             }
-            FileType::Symlink => fs::symlinkat(fs::readlinkat(from, name, Vec::new())?, to, name)
-                .map(|()| fd::chown_entry_like(to, name, &stat))
-                .map_err(Error::from),
-            FileType::RegularFile => copy_file(from.as_fd(), to.as_fd(), name, manner),
-            FileType::Fifo if manner.whole => {
-                let made = fs::mknodat(to, name, FileType::Fifo, mode_of(&stat), 0);
-                made.map(|()| fd::chown_entry_like(to, name, &stat)).map_err(Error::from)
+            let stat = match manner.around_mounts {
+                false => fs::statat(from, name, AtFlags::SYMLINK_NOFOLLOW)?,
+                true => match fd::stat_entry(from, name) {
+                    Err(Errno::XDEV) => continue,
+                    stat => stat?,
+                },
+            };
+            let made = self.made.get(&key_of(&stat)).filter(|_| stat.st_nlink > 1);
+            let copied = match (made, FileType::from_raw_mode(stat.st_mode)) {
+                (_, FileType::Directory) => self.make_directory(to, name, stat, number),
+                (Some(made), _) => self.link(made, to, name),
+                (None, kind) => self.make_file((from, number), to, name, kind, &stat),
+            };
+            match copied {
+                // A mount point that this container has anyway.
+                Err(e) if manner.around_mounts && e.is(libc::EEXIST) => {}
+                copied => copied.context(|| Path::new(name).display())?,
             }
-            _ => Ok(()),
-        };
-        match made {
-            // A mount point that this container has anyway.
-            Err(e) if manner.around_mounts && e.is(libc::EEXIST) => {}
-            made => made.context(|| Path::new(name).display())?,
         }
+        Ok(())
     }
-    Ok(())
+
+    /// The path of the directory with that number.
+    fn path_of(&self, number: Option<usize>) -> &Path {
+        number.and_then(|number| self.found.get(number)).map_or(Path::new(""), |found| &found.path)
+    }
+
+    fn make_directory(
+        &mut self,
+        to: &OwnedFd,
+        name: &OsStr,
+        stat: Stat,
+        number: Option<usize>,
+    ) -> Result<()> {
+        let path = self.path_of(number).join(name);
+        if path.as_os_str().len() >= PATH_MAX {
+            bail!("a path in it has more than {PATH_MAX} bytes");
+        }
+        let made = fs::mkdirat(to, name, Mode::RWXU);
+        let around = self.manner.around_mounts;
+        let is_mount = || matches!(fd::stat_entry(to, name), Err(Errno::XDEV));
+        if made.is_ok() || around && !is_mount() {
+            self.found.push(Directory { path, stat });
+        }
+        Ok(made?)
+    }
+
+    fn make_file(
+        &mut self,
+        (from, number): (&OwnedFd, Option<usize>),
+        to: &OwnedFd,
+        name: &OsStr,
+        kind: FileType,
+        stat: &Stat,
+    ) -> Result<()> {
+        let owned = |()| fd::chown_entry_like(to, name, stat);
+        match kind {
+            FileType::Symlink => {
+                fs::symlinkat(fs::readlinkat(from, name, Vec::new())?, to, name).map(owned)?;
+            }
+            FileType::RegularFile => copy_file(from.as_fd(), to.as_fd(), name, self.manner)?,
+            FileType::Fifo if self.manner.whole => {
+                fs::mknodat(to, name, FileType::Fifo, mode_of(stat), 0).map(owned)?;
+            }
+            _ => return Ok(()),
+        }
+        if stat.st_nlink > 1 {
+            self.made.insert(key_of(stat), Made { dir: number, name: name.to_owned() });
+        }
+        Ok(())
+    }
+
+    /// Gives what was made another name.
+    fn link(&self, made: &Made, to: &OwnedFd, name: &OsStr) -> Result<()> {
+        let path = self.path_of(made.dir);
+        let shown = || format!("link it to {}", path.join(&made.name).display());
+        let here = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        let dir = open_below(self.to, here, self.manner).context(shown)?;
+        // Without flags, a link is not followed, but gets another name.
+        fs::linkat(&dir, &made.name, to, name, AtFlags::empty()).context(shown)
+    }
+}
+
+/// What tells a file from all others.
+fn key_of(stat: &Stat) -> (u64, u64) {
+    (stat.st_dev, stat.st_ino)
 }
 
 fn copy_file(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &OsStr, manner: Manner) -> Result<()> {
@@ -148,13 +208,7 @@ fn copy_file(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &OsStr, manner: Man
     let create = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | FLAGS;
     let file = fs::openat(to, name, create, Mode::RUSR | Mode::WUSR)?;
     copy_content(source.as_fd(), file.as_fd(), stat.st_size as u64)?;
-    // In this order: chown(2) clears the set-user-ID and set-group-ID bits.
-    fd::chown_like(&file, &stat);
-    fs::fchmod(&file, mode_of(&stat))?;
-    if manner.whole {
-        fs::futimens(&file, &times_of(&stat))?;
-    }
-    Ok(())
+    finish(&file, &stat, manner)
 }
 
 /// Copies the content of a file of `size` bytes to an empty one, and leaves out its holes.
@@ -213,5 +267,78 @@ fn times_of(stat: &Stat) -> Timestamps {
     Timestamps {
         last_access: time(stat.st_atime, stat.st_atime_nsec),
         last_modification: time(stat.st_mtime, stat.st_mtime_nsec),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs as files;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+    const WHOLE: Manner = Manner { around_mounts: true, whole: true };
+
+    /// A directory with two others, from which and to which is copied.
+    fn place(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("rt-copy-{name}-{}", std::process::id()));
+        files::create_dir_all(path.join("from")).unwrap();
+        files::create_dir(path.join("to")).unwrap();
+        path
+    }
+
+    fn copy_in(place: &Path, manner: Manner) -> Result<()> {
+        let open = |name| files::File::open(place.join(name)).unwrap();
+        copy(open("from"), open("to"), manner)
+    }
+
+    #[test]
+    fn names_of_one_file_stay_names_of_one_file() {
+        for manner in [Manner::default(), WHOLE] {
+            let place = place(&format!("names-{}", manner.whole));
+            let (from, to) = (place.join("from"), place.join("to"));
+            files::create_dir_all(from.join("a/b")).unwrap();
+            files::write(from.join("a/b/first"), "content").unwrap();
+            symlink("nowhere", from.join("link")).unwrap();
+            fs::mknodat(fs::CWD, from.join("fifo"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+            for (one, other) in
+                [("a/b/first", "second"), ("a/b/first", "a/b/third"), ("link", "a/link"), ("fifo", "a/fifo")]
+            {
+                files::hard_link(from.join(one), from.join(other)).unwrap();
+            }
+            files::write(from.join("alone"), "content").unwrap();
+            // A directory to which not even its owner may write.
+            files::set_permissions(from.join("a/b"), files::Permissions::from_mode(0o500)).unwrap();
+            copy_in(&place, manner).unwrap();
+            let state = |name: &str| files::symlink_metadata(to.join(name)).unwrap();
+            assert_eq!(state("a/b").mode() & 0o777, 0o500);
+            for dir in [&from, &to] {
+                files::set_permissions(dir.join("a/b"), files::Permissions::from_mode(0o700)).unwrap();
+            }
+            assert_eq!(state("a/b/first").nlink(), 3);
+            assert_eq!(state("a/b/first").ino(), state("second").ino());
+            assert_eq!(state("a/b/first").ino(), state("a/b/third").ino());
+            assert_eq!(files::read(to.join("second")).unwrap(), b"content");
+            assert!(state("link").is_symlink());
+            assert_eq!((state("link").nlink(), state("link").ino()), (2, state("a/link").ino()));
+            assert_eq!(state("alone").nlink(), 1);
+            match manner.whole {
+                true => assert_eq!(state("fifo").ino(), state("a/fifo").ino()),
+                false => assert!(!to.join("fifo").exists() && !to.join("a/fifo").exists()),
+            }
+            files::remove_dir_all(place).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_there_gets_no_names() {
+        let place = place("there");
+        let (from, to) = (place.join("from"), place.join("to"));
+        files::write(from.join("one"), "copied").unwrap();
+        files::hard_link(from.join("one"), from.join("other")).unwrap();
+        files::write(to.join("one"), "stays").unwrap();
+        copy_in(&place, WHOLE).unwrap();
+        assert_eq!(files::read(to.join("one")).unwrap(), b"stays");
+        assert_eq!(files::read(to.join("other")).unwrap(), b"copied");
+        files::remove_dir_all(place).unwrap();
     }
 }
