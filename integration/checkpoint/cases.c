@@ -34,6 +34,7 @@
 #include <sys/timerfd.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -1131,6 +1132,41 @@ static void two_names(void)
 	MUST(maps[1][1] == 'y');
 }
 
+// An access list (linux/posix_acl_xattr.h) in which the user may read, too; its length is that of `list`.
+static const unsigned char *list_of_user(void)
+{
+	static unsigned char list[44] = { 2 };
+	const unsigned char tags[] = { 1, 2, 4, 0x10, 0x20 }, bits[] = { 6, 4, 0, 4, 0 };
+	for (int n = 0; n < 5; n++) {
+		unsigned char *entry = list + 4 + 8 * n;
+		unsigned id = tags[n] == 2 ? getuid() : -1;
+		entry[0] = tags[n], entry[2] = bits[n];
+		memcpy(entry + 4, &id, 4);
+	}
+	return list;
+}
+
+// What a program writes to files and directories in memory beside their content.
+static void attributes(void)
+{
+	char value[100];
+	const unsigned char *list = list_of_user();
+	const char *kinds[] = { "system.posix_acl_access", "system.posix_acl_default" };
+	close(file_with("/tmp/plain", O_EXCL)), close(file_with("/tmp/file", O_EXCL));
+	MUST(mkdir("/tmp/d", 0700) == 0 && close(open("/tmp/d/plain", O_CREAT | O_WRONLY, 0600)) == 0);
+	MUST(setxattr("/tmp/file", "user.k", "value", 5, 0) == 0 && setxattr("/tmp/file", "user.\xff", "", 0, 0) == 0);
+	MUST(setxattr("/tmp/d", "user.d", "d", 1, 0) == 0 && setxattr("/tmp", "user.tmp", "t", 1, 0) == 0);
+	MUST(setxattr("/tmp/file", kinds[0], list, 44, 0) == 0 && setxattr("/tmp/d", kinds[1], list, 44, 0) == 0);
+	MUST(chmod("/tmp/file", 0440) == 0);
+	stay();
+	MUST(getxattr("/tmp/file", "user.k", value, 100) == 5 && memcmp(value, "value", 5) == 0);
+	MUST(getxattr("/tmp/file", "user.\xff", value, 100) == 0 && getxattr("/tmp/d", "user.d", value, 100) == 1);
+	MUST(getxattr("/tmp", "user.tmp", value, 100) == 1);
+	MUST(getxattr("/tmp/d", kinds[1], value, 100) == 44 && memcmp(value, list, 44) == 0);
+	MUST(getxattr("/tmp/file", kinds[0], value, 100) == 44 && value[6] == 4 && value[14] == 4 && value[22] == 0);
+	MUST(listxattr("/tmp/plain", value, 100) == 0 && listxattr("/tmp/d/plain", value, 100) == 0);
+}
+
 // The log that its caller has given it, opened by its name, too.
 static void own_log(void)
 {
@@ -1854,7 +1890,7 @@ static const struct {
 	{ "removed-run", removed_run }, { "removed-both", removed_both }, { "removed-long", removed_long },
 	{ "proc-of-ended", proc_of_ended }, { "newline", newline }, { "pinned-first", pinned_first },
 	{ "linked-memory", linked_memory }, { "polls", polls }, { "poll-signalled", poll_signalled }, { "calls", calls }, { "calls-refused", calls_refused }, { "calls-not-kept", calls_not_kept }, { "calls-stopped", calls_stopped }, { "removed-trap", removed_trap }, { "ended-last", ended_last }, { "ended-session", ended_session }, { "datagrams-below", datagrams_below }, { "own-log", own_log },
-	{ "two-names", two_names },
+	{ "two-names", two_names }, { "attributes", attributes },
 };
 
 int main(int count, char **words)

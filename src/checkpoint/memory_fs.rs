@@ -87,6 +87,8 @@ pub(super) fn save(places: &[PathBuf], image: &Image) -> Result<()> {
         // What lies in an image itself is its owner's.
         fs::mkdirat(&image.dir, root_of(number), Mode::RWXU).context(shown)?;
         let target = open_below(&image.dir, Path::new(&root_of(number))).context(shown)?;
+        // A list that it inherits from the directory of the image is not the program's.
+        tree::remove_access_lists(&target).context(shown)?;
         let source = open(place)?;
         copy(&source, &target).context(shown).map_err(|e| match e.errno() {
             Some(errno) if NOT_EVERYWHERE.contains(&errno) => {
@@ -98,19 +100,29 @@ pub(super) fn save(places: &[PathBuf], image: &Image) -> Result<()> {
     Ok(())
 }
 
-/// What file systems say that have no second names, or not so many.
-const NOT_EVERYWHERE: [i32; 5] = [libc::EOPNOTSUPP, libc::EPERM, libc::ENOSYS, libc::EXDEV, libc::EMLINK];
+/// What file systems say that have no second names or extended attributes, or not so many or so long; ext4 says that there is no space.
+const NOT_EVERYWHERE: [i32; 8] = [
+    libc::EOPNOTSUPP,
+    libc::EPERM,
+    libc::ENOSYS,
+    libc::EXDEV,
+    libc::EMLINK,
+    libc::E2BIG,
+    libc::ERANGE,
+    libc::ENOSPC,
+];
 
 /// Where an image has the content of the file system `number`, whose root's owner and mode the directory has.
 fn root_of(number: usize) -> String {
     format!("memory-{number}/root")
 }
 
-/// Copies what is in `from`, and its owner and mode.
+/// Copies what is in `from`, and its owner, attributes and mode.
 fn copy(from: &OwnedFd, to: &OwnedFd) -> Result<()> {
     tree::copy(from, to, MANNER)?;
     let stat = fd::stat(from)?;
     fd::chown_like(to, &stat);
+    tree::copy_attributes(from, to)?;
     Ok(fs::fchmod(to, Mode::from_raw_mode(stat.st_mode & 0o7777))?)
 }
 
@@ -126,7 +138,10 @@ pub(super) fn restore(places: &[PathBuf], of_config: &[PathBuf], image: &Image) 
         }
         let source = open_below(&image.dir, Path::new(&root_of(number))).context(shown)?;
         let target = open(place)?;
-        copy(&source, &target).context(shown)?;
+        copy(&source, &target).context(shown).map_err(|e| match e.is(libc::EOPNOTSUPP) {
+            true => e.hint("this node's kernel cannot hold that in memory: user attributes need Linux 6.6"),
+            false => e,
+        })?;
     }
     Ok(())
 }

@@ -5,9 +5,11 @@
 //! can be all holes.
 
 use crate::error::{Context, Error, Result};
-use crate::{bail, fd};
+use crate::{bail, disk, fd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, SeekFrom, Stat, Timestamps};
+use rustix::fs::{
+    self, AtFlags, FileType, Mode, OFlags, ResolveFlags, SeekFrom, Stat, Timestamps, XattrFlags,
+};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -34,7 +36,7 @@ struct Directory {
 pub struct Manner {
     /// Nothing that is mounted in the source or in the target is entered, and what the target has already stays.
     pub around_mounts: bool,
-    /// Fifos are made, and times are kept.
+    /// Fifos are made, and times are kept, and the extended attributes of files and directories ([`copy_attributes`]).
     pub whole: bool,
 }
 
@@ -57,18 +59,28 @@ pub fn copy(from: impl AsFd, to: impl AsFd, manner: Manner) -> Result<()> {
             .context(|| path.display())?;
         next += 1;
     }
-    // Modes are set at the end: a directory that its owner may not search or write could not have been filled. The inner
-    // ones come first, since they could not be reached through such a directory.
+    // Modes are set at the end: a directory that its owner may not search or write could not have been filled. So are attributes, since
+    // what is made in a directory inherits an access list. The inner ones come first, since they could not be reached through such a
+    // directory.
     for Directory { path, stat } in copying.found.iter().rev() {
-        open(to, path).and_then(|dir| finish(&dir, stat, manner)).context(|| path.display())?;
+        let source = || open(from, path);
+        open(to, path).and_then(|dir| finish(source, &dir, stat, manner)).context(|| path.display())?;
     }
     Ok(())
 }
 
-/// Gives what was made and filled owner and mode of its source.
-fn finish(made: &OwnedFd, stat: &Stat, manner: Manner) -> Result<()> {
-    // In this order: chown(2) clears the set-user-ID and set-group-ID bits.
+/// Gives what was made and filled owner, attributes and mode of its source.
+fn finish<S: AsFd>(
+    source: impl FnOnce() -> Result<S>,
+    made: &OwnedFd,
+    stat: &Stat,
+    manner: Manner,
+) -> Result<()> {
+    // In this order: chown(2) clears the set-user-ID and set-group-ID bits and capabilities, and an access list the latter bit.
     fd::chown_like(made, stat);
+    if manner.whole {
+        copy_attributes(source()?, made)?;
+    }
     fs::fchmod(made, mode_of(stat))?;
     if manner.whole {
         fs::futimens(made, &times_of(stat))?;
@@ -208,8 +220,39 @@ fn copy_file(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &OsStr, manner: Man
     let create = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | FLAGS;
     let file = fs::openat(to, name, create, Mode::RUSR | Mode::WUSR)?;
     copy_content(source.as_fd(), file.as_fd(), stat.st_size as u64)?;
-    finish(&file, &stat, manner)
+    finish(|| Ok(source.as_fd()), &file, &stat, manner)
 }
+
+/// Gives the file or directory `to` the extended attributes of `from` that a program may have set (xattr(7)): not those that say how a
+/// file system stores a file, nor the labels that the kernel's security modules give.
+///
+/// # Errors
+/// One could not be read or set: the file system may have none of its kind, or none as long. The error names it.
+pub fn copy_attributes(from: impl AsFd, to: impl AsFd) -> Result<()> {
+    for (name, value) in disk::xattrs(from.as_fd())?.iter().filter(|(name, _)| is_of_program(name)) {
+        fs::fsetxattr(&to, &name[..], value, XattrFlags::empty())
+            .context(|| format!("keep its attribute {} (size {})", name.escape_ascii(), value.len()))?;
+    }
+    Ok(())
+}
+
+fn is_of_program(name: &[u8]) -> bool {
+    const LABELS: [&[u8]; 4] = [b"security.selinux", b"security.SMACK64", b"security.ima", b"security.evm"];
+    let kinds: [&[u8]; 3] = [b"user.", b"security.", b"trusted."];
+    ACCESS_LISTS.iter().any(|list| list.as_bytes() == name)
+        || kinds.iter().any(|kind| name.starts_with(kind))
+            && !LABELS.iter().any(|label| name.starts_with(label))
+}
+
+/// Takes the access lists (acl(5)) from a directory, which it may have inherited, and what is made in it would.
+///
+/// # Errors
+/// Those of fremovexattr(2).
+pub fn remove_access_lists(dir: impl AsFd) -> Result<()> {
+    ACCESS_LISTS.iter().try_for_each(|list| disk::remove_xattr(dir.as_fd(), list.as_bytes()))
+}
+
+const ACCESS_LISTS: [&str; 2] = ["system.posix_acl_access", "system.posix_acl_default"];
 
 /// Copies the content of a file of `size` bytes to an empty one, and leaves out its holes.
 ///
@@ -291,6 +334,26 @@ mod tests {
         copy(open("from"), open("to"), manner)
     }
 
+    fn set(path: &Path, name: &str, value: &[u8]) {
+        fs::setxattr(path, name, value, XattrFlags::empty()).unwrap();
+    }
+
+    fn get(path: &Path, name: &str) -> Result<Vec<u8>, Errno> {
+        let mut value = [0; 256];
+        fs::getxattr(path, name, &mut value[..]).map(|n| value[..n].to_vec())
+    }
+
+    /// An access list in which uid 0 may read (acl(5), linux/posix_acl_xattr.h).
+    fn list() -> Vec<u8> {
+        let none = u32::MAX;
+        let entries: [(u16, u16, u32); 5] =
+            [(1, 6, none), (2, 4, 0), (4, 0, none), (0x10, 4, none), (0x20, 0, none)];
+        let entries = entries.iter().flat_map(|(tag, bits, id)| {
+            [&tag.to_le_bytes()[..], &bits.to_le_bytes()[..], &id.to_le_bytes()[..]].concat()
+        });
+        2u32.to_le_bytes().into_iter().chain(entries).collect()
+    }
+
     #[test]
     fn names_of_one_file_stay_names_of_one_file() {
         for manner in [Manner::default(), WHOLE] {
@@ -340,5 +403,80 @@ mod tests {
         assert_eq!(files::read(to.join("one")).unwrap(), b"stays");
         assert_eq!(files::read(to.join("other")).unwrap(), b"copied");
         files::remove_dir_all(place).unwrap();
+    }
+
+    #[test]
+    fn attributes_are_kept_where_all_is() {
+        let place = place("attributes");
+        let (from, to) = (place.join("from"), place.join("to"));
+        files::create_dir(from.join("dir")).unwrap();
+        files::write(from.join("dir/plain"), "").unwrap();
+        files::write(from.join("file"), "content").unwrap();
+        if fs::setxattr(from.join("file"), "user.none", b"", XattrFlags::empty()) == Err(Errno::OPNOTSUPP) {
+            return files::remove_dir_all(place).unwrap();
+        }
+        set(&from.join("file"), "user.value", b"a\0b\xff");
+        fs::setxattr(from.join("file"), &b"user.\xff"[..], b"name", XattrFlags::empty()).unwrap();
+        set(&from.join("file"), ACCESS_LISTS[0], &list());
+        set(&from.join("dir"), "user.dir", b"1");
+        set(&from.join("dir"), ACCESS_LISTS[1], &list());
+        // CAP_NET_RAW (linux/capability.h), which only root gives.
+        let capability = [[1, 0, 0, 2], [0, 0x20, 0, 0], [0; 4], [0; 4], [0; 4]].concat();
+        let is_root = rustix::process::geteuid().is_root();
+        if is_root {
+            set(&from.join("file"), "security.capability", &capability);
+        }
+        files::set_permissions(from.join("dir"), files::Permissions::from_mode(0o2755)).unwrap();
+        copy_in(&place, WHOLE).unwrap();
+        let file = to.join("file");
+        assert_eq!(get(&file, "user.none"), Ok(vec![]));
+        assert_eq!(get(&file, "user.value").as_deref(), Ok(&b"a\0b\xff"[..]));
+        let mut value = [0; 4];
+        assert_eq!(fs::getxattr(&file, &b"user.\xff"[..], &mut value[..]), Ok(4));
+        assert_eq!(get(&file, ACCESS_LISTS[0]), Ok(list()));
+        assert_eq!(get(&to.join("dir"), "user.dir").as_deref(), Ok(&b"1"[..]));
+        assert_eq!(get(&to.join("dir"), ACCESS_LISTS[1]), Ok(list()));
+        if is_root {
+            assert_eq!(get(&file, "security.capability"), Ok(capability));
+        }
+        for name in ["file", "dir"] {
+            let [had, has] = [&from, &to].map(|dir| files::metadata(dir.join(name)).unwrap());
+            assert_eq!((had.mode(), had.mtime_nsec()), (has.mode(), has.mtime_nsec()), "{name}");
+        }
+        // It was made before its directory had a list to inherit.
+        assert_eq!(get(&to.join("dir/plain"), ACCESS_LISTS[0]), Err(Errno::NODATA));
+        files::remove_dir_all(&to).unwrap();
+        files::create_dir(&to).unwrap();
+        copy_in(&place, Manner::default()).unwrap();
+        assert_eq!(get(&file, "user.value"), Err(Errno::NODATA));
+        files::remove_dir_all(place).unwrap();
+    }
+
+    #[test]
+    fn an_attribute_that_cannot_be_kept_is_named() {
+        let place = place("refused");
+        let file = place.join("from/file");
+        files::write(&file, "").unwrap();
+        if fs::setxattr(&file, "user.k", b"1", XattrFlags::empty()) == Err(Errno::OPNOTSUPP) {
+            return files::remove_dir_all(place).unwrap();
+        }
+        // No file of procfs has any, and this one its owner may write to.
+        let (from, to) = (files::File::open(&file).unwrap(), files::File::open("/proc/self/comm").unwrap());
+        let error = copy_attributes(from, to).unwrap_err();
+        assert!(error.is(libc::EOPNOTSUPP), "{error}");
+        assert!(error.to_string().starts_with("keep its attribute user.k (size 1): "), "{error}");
+        files::remove_dir_all(place).unwrap();
+    }
+
+    #[test]
+    fn what_file_systems_and_security_modules_say_is_not_the_programs() {
+        for name in
+            ["lustre.lov", "system.nfs4_acl", "btrfs.compression", "security.selinux", "security.SMACK64EXEC"]
+        {
+            assert!(!is_of_program(name.as_bytes()), "{name}");
+        }
+        for name in ["user.k", "system.posix_acl_default", "security.capability", "trusted.k"] {
+            assert!(is_of_program(name.as_bytes()), "{name}");
+        }
     }
 }
