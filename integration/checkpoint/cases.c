@@ -554,6 +554,20 @@ static int receive(int from)
 	return fd;
 }
 
+// What the image has in a file system in memory, and the program has changed or removed.
+static void copied_up(void)
+{
+	char text[16] = "";
+	int fd = open("/up/changed", O_RDWR | O_TRUNC);
+	MUST(fd >= 0 && write(fd, "new", 3) == 3 && unlink("/up/removed") == 0 && rename("/up/dir/moved", "/up/moved") == 0);
+	MUST(close(fd) == 0);
+	stay();
+	fd = open("/up/changed", O_RDONLY);
+	MUST(fd >= 0 && read(fd, text, sizeof text) == 3 && strcmp(text, "new") == 0);
+	MUST(access("/up/removed", F_OK) != 0 && access("/up/dir/moved", F_OK) != 0 && access("/up/moved", F_OK) == 0);
+	MUST(access("/up/bound/here", F_OK) == 0);
+}
+
 // Memory of a removed file that two processes share, as Python's semaphores are. One of them waits for the other.
 static void *removed_memory(size_t size, int *fd, const char *name)
 {
@@ -1873,7 +1887,7 @@ static const struct {
 	{ "timers", timers }, { "memory-files", memory_files }, { "locks", locks }, { "watch", watch }, { "watch-tree", watch_tree }, { "sockets", sockets }, { "named-socket", named_socket },
 	{ "connection", connection }, { "count", count }, { "answers", answers }, { "filter", filter }, { "memfd-twice", memfd_twice }, { "memfd-in-parts", memfd_in_parts },
 	{ "memfd-sealed", memfd_sealed }, { "memfd-sealed-later", memfd_sealed_later }, { "shared-rest", shared_rest }, { "unread-tick", unread_tick },
-	{ "removed-mapping", removed_mapping }, { "removed-open", removed_open }, { "removed-unnamed", removed_unnamed }, { "removed-twice", removed_twice }, { "removed-newline", removed_newline }, { "removed-part", removed_part }, { "removed-fifo", removed_fifo }, { "removed-vdso", removed_vdso }, { "removed-dispatch", removed_dispatch }, { "removed-outside", removed_outside },
+	{ "removed-mapping", removed_mapping }, { "removed-open", removed_open }, { "removed-unnamed", removed_unnamed }, { "removed-twice", removed_twice }, { "removed-newline", removed_newline }, { "removed-part", removed_part }, { "copied-up", copied_up }, { "removed-fifo", removed_fifo }, { "removed-vdso", removed_vdso }, { "removed-dispatch", removed_dispatch }, { "removed-outside", removed_outside },
 	{ "removed-semaphore", removed_semaphore }, { "removed-semaphore-later", removed_semaphore_later }, { "removed-names", removed_names },
 	{ "removed-passed", removed_passed }, { "removed-locked", removed_locked }, { "removed-flags", removed_flags }, { "removed-lock", removed_lock }, { "removed-signals", removed_signals },
 	{ "removed-longer", removed_longer }, { "removed-sparse", removed_sparse }, { "removed-sparse-open", removed_sparse_open }, { "removed-many", removed_many },

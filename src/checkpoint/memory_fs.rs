@@ -138,6 +138,12 @@ pub(super) fn restore(places: &[PathBuf], of_config: &[PathBuf], image: &Image) 
         }
         let source = open_below(&image.dir, Path::new(&root_of(number))).context(shown)?;
         let target = open(place)?;
+        // What the image of the container has there (tmpcopyup) the program may have changed or removed.
+        match tree::remove_contents(&target, None) {
+            // A mount stays, and is not entered.
+            Err(e) if e.is(libc::EBUSY) => {}
+            removed => removed.context(shown)?,
+        }
         copy(&source, &target).context(shown).map_err(|e| match e.is(libc::EOPNOTSUPP) {
             true => e.hint("this node's kernel cannot hold that in memory: user attributes need Linux 6.6"),
             false => e,
