@@ -253,6 +253,7 @@ pub(crate) fn dump(
     options: &DumpOptions,
     programs: Option<&Programs>,
 ) -> Result<()> {
+    let _lock = store.container(id)?.lock_images()?;
     let mut subject = Subject::of(store, id)?;
     let found;
     let programs = match programs {

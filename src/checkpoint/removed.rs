@@ -24,6 +24,7 @@ use rustix::fd::{AsFd, AsRawFd};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use std::cmp::Ordering;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -132,8 +133,12 @@ impl<'a> Removed<'a> {
             }
         }
         let mut found: Vec<Removed<'a>> = found.into_values().collect();
+        let mut by_inode: BTreeMap<&str, Vec<&Descriptor<'a>>> = BTreeMap::new();
+        for descriptor in descriptors {
+            by_inode.entry(descriptor.field("ino").unwrap_or_default()).or_default().push(descriptor);
+        }
         for removed in &mut found {
-            removed.find_open(descriptors)?;
+            removed.find_open(by_inode.get(removed.file[1].as_str()).map_or(&[], Vec::as_slice))?;
         }
         let mut names: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
         for Removed { file: [device, inode], .. } in found.iter().filter(|removed| removed.may_have_name()) {
@@ -158,14 +163,11 @@ impl<'a> Removed<'a> {
         Ok(found)
     }
 
-    /// Finds the descriptors of it.
-    fn find_open(&mut self, descriptors: &[Descriptor<'a>]) -> Result<()> {
-        // A name can be written in two ways, so the file itself counts. Linux tells its inode since 5.14.
-        let may_be = |descriptor: &&Descriptor<'_>| match descriptor.field("ino") {
-            Some(inode) => inode == self.file[1],
-            None => descriptor.target.is_absolute(),
-        };
-        for descriptor in descriptors.iter().filter(may_be) {
+    /// Finds the descriptors of it among those of its inode's number: a name can be written in two ways.
+    fn find_open(&mut self, descriptors: &[&Descriptor<'a>]) -> Result<()> {
+        // The places of those that share their open file with none before, in the kernel's order: there can be many.
+        let mut files: Vec<usize> = Vec::new();
+        for descriptor in descriptors {
             let target = descriptor.text();
             let stat = fs::stat(descriptor.path()).context(|| format!("look at {target}"))?;
             if !reach::is_file(&stat, &self.file) {
@@ -181,16 +183,29 @@ impl<'a> Removed<'a> {
                 continue;
             }
             let mut open = Open::of(descriptor)?;
-            for (number, other) in self.opened.iter().enumerate() {
-                let [one, other] = [&open, other].map(|open| (open.process.pid, open.number));
-                if process::shares_file(one, other)? {
-                    open.same = Some(number);
-                    break;
-                }
+            match self.place_of(&open, &files)? {
+                Ok(place) => open.same = Some(files[place]),
+                Err(place) => files.insert(place, self.opened.len()),
             }
             self.opened.push(open);
         }
         Ok(())
+    }
+
+    /// Where in `files`, which are in the kernel's order, the open file of `open` is, or where it belongs.
+    fn place_of(&self, open: &Open<'_>, files: &[usize]) -> Result<std::result::Result<usize, usize>> {
+        let (mut low, mut high) = (0, files.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            let [other, one] =
+                [&self.opened[files[middle]], open].map(|open| (open.process.pid, open.number));
+            match process::compare_files(other, one)? {
+                Ordering::Equal => return Ok(Ok(middle)),
+                Ordering::Less => low = middle + 1,
+                Ordering::Greater => high = middle,
+            }
+        }
+        Ok(Err(low))
     }
 
     /// True unless the kernel says that it has no name.

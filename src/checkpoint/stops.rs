@@ -10,18 +10,15 @@ use rt_sys::error::{Context, Result};
 use rt_sys::inject::Held;
 use rt_sys::signal;
 use rustix::fd::{AsFd, BorrowedFd};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// How long a tree may take to be stopped, and how long once all of it has the signal.
 const ALL_STOP_WITHIN: Duration = Duration::from_secs(5);
 pub(super) const STOPS_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long a parent may take to be told that children go on.
-const TOLD_WITHIN: Duration = Duration::from_millis(200);
-/// SIGCHLD and SIGCONT, as bits of a mask.
+/// SIGCHLD, as a bit of a mask.
 const OF_CHILDREN: u64 = 1 << (libc::SIGCHLD - 1);
-const CONTINUES: u64 = 1 << (libc::SIGCONT - 1);
 
 /// Stops the tree that `look` finds: parents first, as one may wait in vfork(2) for a child that still has to run. Calls are made anew
 /// while all is stopped, and criu leaves so what it finds so, also where it fails.
@@ -119,37 +116,32 @@ pub(super) fn go_on(processes: &[Process]) -> Result<()> {
                     .context(|| format!("continue {}", process.shown()))?;
             }
         }
-        wait_until_told(level, processes)?;
     }
     Ok(())
 }
 
 /// Continues process `pid`, which is that of `pidfd`, by a signal that its program does not see: one with a handler for it, or that waits
-/// for it, would take it for somebody's.
+/// for it, would take it for somebody's. Its parent has been told then.
 fn go_on_alone(pid: i32, pidfd: BorrowedFd<'_>) -> Result<()> {
-    let Some(status) = Status::of_thread(pid, pid)? else { return Ok(()) };
-    let sees_it = (status.mask("SigCgt")? | status.mask("SigBlk")?) & CONTINUES != 0;
-    // Any thread that is not held could get it.
-    let threads = if sees_it { processes::threads(pid)? } else { Vec::new() };
-    let held: Result<Vec<Held>> = threads.into_iter().map(Held::begin).collect();
+    let held = hold_stopped(pid);
     signal::send_pidfd(pidfd, libc::SIGCONT)?;
-    held?.first().map_or(Ok(()), |first| first.forget_continue().map(drop))
+    let held = held?;
+    let Some(first) = held.first() else { return Ok(()) };
+    // Whichever thread goes on first tells the parent before anything else.
+    first.come_round()?;
+    first.forget_continue().map(drop)
 }
 
-/// Waits until the parents of those of `level`, which go on, have been told so: those that are told of children, for a moment.
-fn wait_until_told(level: &[&Process], all: &[Process]) -> Result<()> {
-    let end = Instant::now() + TOLD_WITHIN;
-    let parents: BTreeSet<i32> = level.iter().map(|process| process.parent).collect();
-    for parent in all.iter().filter(|process| parents.contains(&process.pid)) {
-        while let Some(status) = Status::of_thread(parent.pid, parent.pid)? {
-            let is_told = (status.mask("SigCgt")? | status.mask("SigBlk")?) & OF_CHILDREN != 0;
-            if !is_told || status.mask("ShdPnd")? & OF_CHILDREN != 0 || Instant::now() > end {
-                break;
-            }
-            std::thread::sleep(Duration::from_micros(200));
+/// Holds all threads of a process that are stopped. One that waits in vfork(2) for its child is not.
+fn hold_stopped(pid: i32) -> Result<Vec<Held>> {
+    let mut held = Vec::new();
+    for thread in processes::threads(pid)? {
+        let state = Status::of_thread(pid, thread)?.and_then(|status| status.text("State"));
+        if state.is_some_and(|state| state.starts_with('T')) {
+            held.push(Held::begin(thread)?);
         }
     }
-    Ok(())
+    Ok(held)
 }
 
 /// All processes of this one's /proc but this one. criu has left them stopped, or does not wait until they are.

@@ -10,6 +10,9 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+/// Held by who makes an image of the container.
+const IMAGES_LOCK: &str = "images.lock";
+
 /// The file with the record and the config.
 pub(super) const STATE: &str = "state.json";
 /// The fifo of a container that was created and not started.
@@ -53,6 +56,24 @@ impl ContainerDir {
                 locked.context(doing)?;
                 fs::flock(&self.fd, fs::FlockOperation::Unlock).context(doing)?;
                 Ok(false)
+            }
+        }
+    }
+
+    /// Waits until no other process makes an image of the container, and keeps them from it for as long as the descriptor, or a copy of
+    /// it, is open: what one of them has stopped is not to be continued by another one.
+    pub(crate) fn lock_images(&self) -> Result<OwnedFd> {
+        let doing = || format!("lock the state of {}", self.id);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        loop {
+            let lock = fs::openat(&self.fd, IMAGES_LOCK, flags, Mode::RUSR | Mode::WUSR).context(doing)?;
+            match fs::flock(&lock, fs::FlockOperation::LockExclusive) {
+                Err(Errno::INTR) => continue,
+                locked => locked.context(doing)?,
+            }
+            // Another container can have taken the place of this one meanwhile.
+            if fd::stat(&lock)?.st_nlink > 0 {
+                return Ok(lock);
             }
         }
     }

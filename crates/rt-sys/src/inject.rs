@@ -322,6 +322,14 @@ impl Held {
         })
     }
 
+    /// Has the thread go on to the next place where the kernel looks for signals, and stop there again.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn come_round(&self) -> Result<()> {
+        self.stop_again(false).context(|| format!("continue thread {}", self.id))
+    }
+
     /// Takes the signal that continues (SIGCONT) away from the thread's process, for which it waits: it goes on by it, and does not see it.
     /// All of its threads are held. True where there was one.
     ///

@@ -2,10 +2,12 @@
 
 use super::check;
 use super::ns::Namespaces;
+use crate::bail;
 use crate::error::{Context, Error, Result};
 use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use rustix::process::{Pid, PidfdFlags, WaitStatus, pidfd_open};
 use std::cell::UnsafeCell;
+use std::cmp;
 use std::ffi::{CStr, CString, OsStr};
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
@@ -232,18 +234,23 @@ pub fn shares_files(pid: i32, thread: i32) -> Result<bool> {
     Ok(true)
 }
 
-/// True where two descriptors, each of a process, are of the same open file: they share its position. See kcmp(2).
+/// Compares two descriptors, each of a process. They are equal where they are of the same open file, and share its position; else one comes
+/// before the other in an order of the kernel's. See kcmp(2).
 ///
 /// # Errors
 /// As [`shares_files`]; EBADF where one is closed.
-pub fn shares_file(one: (i32, i32), other: (i32, i32)) -> Result<bool> {
+pub fn compare_files(one: (i32, i32), other: (i32, i32)) -> Result<cmp::Ordering> {
     /// linux/kcmp.h
     const KCMP_FILE: i32 = 0;
     // SAFETY: no pointer is passed.
     let compared = unsafe { libc::syscall(libc::SYS_kcmp, one.0, other.0, KCMP_FILE, one.1, other.1) };
-    let order =
-        check(compared).context(|| format!("compare files of processes {} and {}", one.0, other.0))?;
-    Ok(order == 0)
+    let shown = || format!("compare files of processes {} and {}", one.0, other.0);
+    match check(compared).context(shown)? {
+        0 => Ok(cmp::Ordering::Equal),
+        1 => Ok(cmp::Ordering::Less),
+        2 => Ok(cmp::Ordering::Greater),
+        _ => bail!("{}: the kernel has no order for them", shown()),
+    }
 }
 
 /// Waits for the process behind `pid` and returns how it ended.
