@@ -19,7 +19,7 @@ if [ $# -gt 1 ]; then
 	exit
 fi
 # The rest goes on beside what follows, as another user: most of these tests wait.
-env -u RT_CHECKPOINT_INSIDE CHECKPOINT_UID=$((uid + 1)) "$0" "$rt" trap reach rights places left unusual removed >"$work/beside" 2>&1 </dev/null &
+env -u RT_CHECKPOINT_INSIDE CHECKPOINT_UID=$((uid + 1)) "$0" "$rt" trap reach rights places left unusual removed shared >"$work/beside" 2>&1 </dev/null &
 beside=$!
 . integration/checkpoint/cases
 

@@ -934,6 +934,48 @@ static void removed_outside(void)
 	stay();
 }
 
+// Memory of a file that keeps its name, in which one process counts, and nobody else.
+static void shared_file(void)
+{
+	long own = 0;
+	int status, fd = shm_open("/named", O_RDWR | O_CREAT | O_EXCL, 0640), held = open("/out/held", O_RDWR | O_CREAT, 0600);
+	struct {
+		long count, child;
+		char text[4 << 20];
+	} *map;
+	MUST(held >= 0 && fd >= 0 && ftruncate(fd, sizeof *map) == 0);
+	MUST((map = mmap(NULL, sizeof *map, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)) != MAP_FAILED && close(fd) == 0);
+	strcpy(map->text + 3000000, "kept");
+	pid_t child = fork();
+	if (child == 0) {
+		until_gone();
+		map->child = 7;
+		_exit(strcmp(map->text + 3000000, "kept") != 0);
+	}
+	printf("ready\n");
+	fflush(stdout);
+	while (access("/out/go", F_OK) != 0) {
+		volatile long *count = &map->count;
+		MUST(*count == own);
+		*count = ++own;
+		nap();
+	}
+	struct stat s;
+	MUST(waitpid(child, &status, 0) == child && status == 0 && map->child == 7);
+	MUST(stat("/dev/shm/named", &s) == 0 && (s.st_mode & 07777) == 0640 && s.st_size == sizeof *map && s.st_blocks < 1000);
+}
+
+// One that is mapped for reading alone is a file as others are.
+static void shared_file_to_read(void)
+{
+	int fd = shm_open("/named", O_RDWR | O_CREAT | O_EXCL, 0600);
+	MUST(fd >= 0 && ftruncate(fd, 4096) == 0 && close(fd) == 0 && (fd = shm_open("/named", O_RDONLY, 0)) >= 0);
+	char *map = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+	MUST(map != MAP_FAILED && close(fd) == 0);
+	stay();
+	MUST(map[0] == 'x');
+}
+
 static void removed_part(void)
 {
 	int fd;
@@ -1891,6 +1933,7 @@ static const struct {
 	{ "removed-semaphore", removed_semaphore }, { "removed-semaphore-later", removed_semaphore_later }, { "removed-names", removed_names },
 	{ "removed-passed", removed_passed }, { "removed-locked", removed_locked }, { "removed-flags", removed_flags }, { "removed-lock", removed_lock }, { "removed-signals", removed_signals },
 	{ "removed-longer", removed_longer }, { "removed-sparse", removed_sparse }, { "removed-sparse-open", removed_sparse_open }, { "removed-many", removed_many },
+	{ "shared-file", shared_file }, { "shared-file-to-read", shared_file_to_read },
 	{ "system-v", system_v }, { "semaphore", semaphore }, { "queue", queue }, { "uring", uring },
 	{ "outside", outside }, { "other", stay }, { "stopped", stopped }, { "stops-of-children", stops_of_children }, { "told-by-handler", told_by_handler }, { "ends-then", ends_then }, { "continues", continues }, { "large", large }, { "proc-cwd", proc_cwd }, { "proc-file", proc_file },
 	{ "proc-passed", proc_passed }, { "directory", directory }, { "directory-watched", directory_watched }, { "replaced", replaced },

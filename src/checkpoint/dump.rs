@@ -13,6 +13,7 @@ use super::manifest::Manifest;
 use super::places::{self, Places};
 use super::preflight::{self, Found, Network, Stage};
 use super::processes::{self, Tree};
+use super::shared_files::{self, SharedFiles};
 use super::{
     calls, contents, criu_log, filters, groups, memory_files, memory_fs, numbers, reach, removed, restore,
     stops,
@@ -30,6 +31,7 @@ use rt_sys::{bail, err, fd, mount, signal};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, Mode, OFlags};
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// What `checkpoint` is asked to do.
@@ -153,7 +155,8 @@ impl Subject {
         let tree = self.tree_now(store)?;
         let own = memory_fs::own(&self.spec);
         let inside = || Inside::of(&tree.program().dir(), &own);
-        removed::check_others(&tree, &inside()?, &self.check(&tree, Stage::Before)?.removed)?;
+        let files = self.check(&tree, Stage::Before)?.removed;
+        removed::check_others(&tree, &inside()?, &files, "a file that has been removed, ")?;
         aside::run(|| {
             if self.namespaces.contains(Namespace::User) {
                 self.join_user()?;
@@ -162,6 +165,56 @@ impl Subject {
             removed::replace(&tree, &inside()?, several_ids)
         })?;
         self.check(&tree, Stage::Stopped)
+    }
+
+    /// Which files of `found` are copied beside the file systems `memory`.
+    ///
+    /// # Errors
+    /// There is one, and the image is `for_clones`.
+    fn shared(
+        &self,
+        tree: &Tree,
+        found: &Found,
+        memory: &[PathBuf],
+        for_clones: bool,
+    ) -> Result<BTreeSet<[String; 3]>> {
+        if found.shared.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let mounts = mount::table_in(&tree.program().dir())?;
+        let files = shared_files::apart(&found.shared, memory, &mounts);
+        match files.first() {
+            Some([.., path]) if for_clones => Err(shared_files::refused_for_clones(path)),
+            _ => Ok(files),
+        }
+    }
+
+    /// Copies `files`, those of [`Subject::shared`], into `image`.
+    fn save_shared(&self, tree: &Tree, files: &BTreeSet<[String; 3]>, image: &Image) -> Result<SharedFiles> {
+        if files.is_empty() {
+            return Ok(SharedFiles::default());
+        }
+        self.check_shared(tree, files)?;
+        let said = aside::ask(|| {
+            self.join_all()?;
+            serde_json::to_vec(&shared_files::save(files, image)?).map_err(|e| err!("{e}"))
+        })?;
+        serde_json::from_slice(&said).map_err(|e| err!("what is known of shared files: {e}"))
+    }
+
+    /// Fails where a process outside of `tree`, which is stopped, has one of these files.
+    fn check_shared(&self, tree: &Tree, files: &BTreeSet<[String; 3]>) -> Result<()> {
+        match files.is_empty() {
+            true => Ok(()),
+            false => removed::check_others(tree, &Inside::of(&tree.program().dir(), &[])?, files, ""),
+        }
+    }
+
+    /// Enters all namespaces of the container, in a process beside this one.
+    fn join_all(&self) -> Result<()> {
+        // The container's processes must not look into it: it has descriptors of the host.
+        container::undumpable()?;
+        ns::join(&self.first, self.namespaces).context(|| "join the container's namespaces")
     }
 
     /// Has the program, which is stopped, go on, and no process of it learn that its children have been stopped.
@@ -341,9 +394,10 @@ fn write(
     options: &DumpOptions,
 ) -> Result<()> {
     let found = again(|| subject.check(&subject.tree_now(store)?, Stage::Before))?;
-    let draft = Draft::begin(&options.image)?;
     let memory = memory_fs::of_config(&subject.spec);
     let memory = memory_fs::find(memory, &tree.program().dir(), &mount::table()?)?;
+    subject.shared(tree, &found, &memory, options.for_clones)?;
+    let draft = Draft::begin(&options.image)?;
     // Whoever ends this process while the tree is stopped leaves a container that `rt resume` continues.
     container::note_stopped(store, &subject.record.id)?;
     let stopped = subject.run_for_user(|| stops::stop(|| subject.tree_now(store)));
@@ -356,6 +410,8 @@ fn write(
     // Behind the calls that threads have made, and also where the program goes on now.
     subject.make_calls_anew(store).unwrap_or_else(|e| log::debug!("calls of {}: {e}", subject.record.id));
     let found = found?;
+    let shared = subject.shared(tree, &found, &memory, options.for_clones)?;
+    subject.check_shared(&subject.tree_now(store)?, &shared)?;
     run_criu(criu, subject, tree, &found, &memory, &draft.image, options)?;
     seal(store, subject, memory, parted, draft, options)
 }
@@ -372,7 +428,9 @@ fn seal(
     // Once more, now that nothing changes: the processes may have done meanwhile what criu damages in silence.
     let tree = subject.tree_now(store)?;
     let found = subject.check(&tree, Stage::Dumped(&reach::without_links(&draft.image)?))?;
+    let shared = subject.shared(&tree, &found, &memory, options.for_clones)?;
     let mut manifest = Manifest {
+        shared: subject.save_shared(&tree, &shared, &draft.image)?,
         streams: found.streams.to_vec(),
         kinds: found.kinds,
         open: found.files,
@@ -426,9 +484,7 @@ fn run_criu(
     let inside = found.by_several_ids.then(|| Inside::of(&tree.program().dir(), &own)).transpose()?;
     let places = inside.as_ref().map(|inside| Places::of_several(inside, &found.files.users));
     let dumped = aside::run(|| {
-        // The container's processes must not look into this one, which has descriptors of the host.
-        container::undumpable()?;
-        ns::join(&subject.first, subject.namespaces).context(|| "join the container's namespaces")?;
+        subject.join_all()?;
         if subject.namespaces.contains(Namespace::Ipc) {
             preflight::check_ipc()?;
         }

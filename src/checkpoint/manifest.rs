@@ -6,6 +6,7 @@ use super::files::Files;
 use super::gpu::Gpus;
 use super::image::Image;
 use super::processes;
+use super::shared_files::SharedFiles;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err, fd};
 use rustix::fs::{self, Mode, OFlags};
@@ -61,6 +62,9 @@ pub(super) struct Manifest {
     pub open: Files,
     /// Where file systems in memory are. The content of the Nth is in the directory `memory-N`.
     pub memory: Vec<PathBuf>,
+    /// What is copied of other file systems in memory.
+    #[serde(default, skip_serializing_if = "SharedFiles::is_empty")]
+    pub shared: SharedFiles,
     /// The container has a network of its own, whose connections were kept.
     pub own_network: bool,
     /// The layer that has what the program wrote to the root, if there is something in it.
@@ -94,6 +98,7 @@ impl Manifest {
             kinds: [Kind::Other; 3],
             open: Files::default(),
             memory: Vec::new(),
+            shared: SharedFiles::default(),
             own_network: false,
             layer: None,
             ids: Vec::new(),

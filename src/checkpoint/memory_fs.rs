@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
 /// TMPFS_MAGIC (linux/magic.h).
-const TMPFS: u64 = 0x0102_1994;
+pub(super) const TMPFS: u64 = 0x0102_1994;
 
 /// Around what is mounted inside, whose content is none of the file system in memory.
 const MANNER: Manner = Manner { around_mounts: true, whole: true };

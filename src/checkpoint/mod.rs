@@ -34,6 +34,7 @@ mod reach;
 mod removed;
 mod requeue;
 mod restore;
+mod shared_files;
 mod stops;
 mod watches;
 

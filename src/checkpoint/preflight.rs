@@ -6,8 +6,8 @@ use super::inside::Inside;
 use super::manifest::Kind;
 use super::memory_files::{Part, Shared};
 use super::places::{self, Places};
-use super::processes::{self, Process, Status, Tree, mapped_in};
-use super::{reach, removed, watches};
+use super::processes::{self, Mapped, Process, Status, Tree, mapped_in};
+use super::{memory_fs, reach, removed, shared_files, watches};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Mounted};
 use rt_sys::net::UnixSocket;
@@ -66,6 +66,9 @@ pub(super) struct Found {
     /// Memory of files that have been removed is mapped, which `rt` has to change before criu begins: of each the device, the inode and the
     /// name, as procfs writes them.
     pub removed: BTreeSet<[String; 3]>,
+    /// The same of what can be written in memory of files that have their names, on a file system in memory that is not the container's
+    /// alone.
+    pub shared: BTreeSet<[String; 3]>,
     /// The highest number of a process of which a file of procfs is open: where it has ended, criu makes one with that number, too.
     pub highest: i32,
 }
@@ -207,6 +210,7 @@ pub(super) fn check(
     let program = tree.program().dir();
     let inside = Inside::of(&program, own)?;
     let places = Places::of(&program, &inside, &users)?;
+    found.by_several_ids = places.is_some();
     let memory_files = check_maps(tree, &inside, stage, &mut found)?;
     for process in &tree.processes {
         found.files.note_links(&inside, process).or_else(|e| {
@@ -217,7 +221,6 @@ pub(super) fn check(
         })?;
     }
     let pipes = Pipes::of(&descriptors);
-    found.by_several_ids = places.is_some();
     let kept = Kept { program: tree.program(), memory_files };
     for descriptor in &descriptors {
         descriptor.unless_closed(check_descriptor(descriptor, &kept, &mut found))?;
@@ -386,7 +389,7 @@ fn check_maps(
             return Err(err!("{} has a file in its memory whose name is not in UTF-8", process.shown())
                 .hint("rename it before the program begins"));
         };
-        let mut devices = BTreeMap::new();
+        let (mut devices, mut flags) = (BTreeMap::new(), None);
         for mapped in mapped_in(&text) {
             let is_memory = reach::is_memory(&mapped, &memory, mounts);
             if is_memory && mapped.is_shared {
@@ -405,7 +408,10 @@ fn check_maps(
             check_map(process, mapped.path, mapped.device, is_memory, &mut devices, mounts)?;
             if mapped.path.starts_with('/') && !is_memory && mapped.path != "/dev/zero" {
                 match reach::open_mapped(inside, &mapped)? {
-                    Some(opened) => found.files.note_mapped(inside, process, &mapped, &opened)?,
+                    Some(opened) => {
+                        found.files.note_mapped(inside, process, &mapped, &opened)?;
+                        note_shared(process, inside, &mapped, &opened, &mut flags, found)?;
+                    }
                     None => return Err(not_there(process, mapped.path)),
                 }
             }
@@ -416,6 +422,42 @@ fn check_maps(
             .hint("criu would keep another part: have it map all of it, or nothing")),
         None => Ok(memory_files),
     }
+}
+
+/// Notes `mapped`, of the file `opened`, where it is memory of a file that has its name, and others can have it. `flags` are those of
+/// [`reach::flags_of`], which are read where they are needed.
+fn note_shared(
+    process: &Process,
+    inside: &Inside<'_>,
+    mapped: &Mapped<'_>,
+    opened: &OwnedFd,
+    flags: &mut Option<BTreeMap<u64, String>>,
+    found: &mut Found,
+) -> Result<()> {
+    if !mapped.is_shared || fd::file_system(opened)? != memory_fs::TMPFS || inside.is_own(opened) {
+        return Ok(());
+    }
+    let stat = fd::stat(opened)?;
+    let flags = match flags {
+        Some(flags) => flags,
+        None => flags.insert(reach::flags_of(process)?),
+    };
+    let is_written = reach::is_written(flags, mapped.addresses.start);
+    if !is_written || FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Ok(());
+    }
+    if found.by_several_ids {
+        return match shared_files::is_of_host(&stat)? {
+            true => Err(shared_files::refused_of_several(&process.shown(), mapped.path)),
+            false => Ok(()),
+        };
+    }
+    if !found.files.users.contains(&stat.st_uid) {
+        return Err(err!("{} has {} in its memory, a file of another user", process.shown(), mapped.path)
+            .hint("criu keeps none that share with others"));
+    }
+    found.shared.insert([mapped.device, mapped.inode, mapped.path].map(str::to_owned));
+    Ok(())
 }
 
 /// Why the file `path` is not found that a process has mapped.

@@ -424,9 +424,13 @@ pub(super) fn open_mapped(inside: &Inside<'_>, mapped: &Mapped<'_>) -> Result<Op
 /// True where what `process` has mapped from the address `start` on goes to a file: it is writable, or can be made so (mprotect(2)), since
 /// the file was open for writing, too.
 fn can_be_written(process: &Process, start: u64) -> Result<bool> {
+    Ok(is_written(&flags_of(process)?, start))
+}
+
+/// The same by the `flags` of the process.
+pub(super) fn is_written(flags: &BTreeMap<u64, String>, start: u64) -> bool {
     // The kernel calls `mw` what may be written.
-    let flags = flags_of(process)?;
-    Ok(flags.get(&start).is_none_or(|flags| flags.split(' ').any(|flag| flag == "mw")))
+    flags.get(&start).is_none_or(|flags| flags.split(' ').any(|flag| flag == "mw"))
 }
 
 /// What the kernel says of what `process` has mapped (VmFlags of proc_pid_smaps(5)), by addresses. To look through all memory is slow.

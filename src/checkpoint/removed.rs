@@ -304,27 +304,40 @@ impl<'a> Removed<'a> {
     }
 }
 
-/// Refuses what a process outside of `tree` shares, which would be alone with it. `files` are those of [`super::preflight::Found`]. This
-/// process must not be in the container's user namespace, where it may look at no other.
-pub(super) fn check_others(tree: &Tree, inside: &Inside<'_>, files: &BTreeSet<[String; 3]>) -> Result<()> {
+/// Refuses what a process outside of `tree` shares, which would be alone with it. `files` are those of [`super::preflight::Found`], and
+/// `what` says what they are. This process must not be in the container's user namespace, where it may look at no other.
+pub(super) fn check_others(
+    tree: &Tree,
+    inside: &Inside<'_>,
+    files: &BTreeSet<[String; 3]>,
+    what: &str,
+) -> Result<()> {
     let is_own = |device: &str| reach::decimal(device).is_some_and(|device| inside.is_own_device(&device));
     let files: Vec<_> = files.iter().filter(|[device, ..]| !is_own(device)).collect();
-    if files.is_empty() {
-        return Ok(());
-    }
-    let users = tree.program().users()?;
     let is_inside = |pid: i32| tree.processes.iter().any(|process| process.pid == pid);
-    for pid in processes::all()?.into_iter().filter(|pid| !is_inside(*pid)) {
+    match had_by_other(&files, &tree.program().users()?, is_inside)? {
+        None => Ok(()),
+        Some((path, how)) => Err(err!("the program has {path} in its memory, {what}which {how}")
+            .hint("criu keeps none that share with others")),
+    }
+}
+
+/// Which of `files`, of programs of `users`, a process has that is not one of those `inside`, and how.
+pub(super) fn had_by_other(
+    files: &[&[String; 3]],
+    users: &[u32],
+    inside: impl Fn(i32) -> bool,
+) -> Result<Option<(String, String)>> {
+    if files.is_empty() {
+        return Ok(None);
+    }
+    for pid in processes::all()?.into_iter().filter(|pid| !inside(*pid)) {
         let how = |may| if may { "may share, whom this user may not look at" } else { "shares" };
-        if let Some((path, may)) = had_by(&processes::dir_of(pid), &files, &users)? {
-            return Err(err!(
-                "the program has {path} in its memory, a file that has been removed, which process {pid} {}",
-                how(may)
-            )
-            .hint("criu keeps none that share with others"));
+        if let Some((path, may)) = had_by(&processes::dir_of(pid), files, users)? {
+            return Ok(Some((path, format!("process {pid} {}", how(may)))));
         }
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Which of the files the process with this directory in procfs has mapped or open. One that may not be looked at is another user's, who

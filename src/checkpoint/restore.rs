@@ -233,12 +233,18 @@ impl Checkpoint for Restore {
         source.manifest.gpus.map(Path::new("/"))?;
         let memory = memory_fs::find(memory_fs::of_config(config), Path::new("/proc/self"), &[])?;
         memory_fs::restore(&source.manifest.memory, &memory, &source.image)?;
-        reach::check_paths(&source.image)?;
         let own = memory_fs::own(config);
         let inside = Inside::of(Path::new("/proc/self"), &own)?;
+        let users = &source.manifest.open.users;
+        let places = Places::of(Path::new("/proc/self"), &inside, users)?;
+        if places.is_some() && !source.manifest.shared.is_empty() {
+            bail!("the image has shared memory of the host's, and the container has several ids");
+        }
+        let made = source.manifest.shared.restore(&source.image, users)?;
+        reach::check_paths(&source.image)?;
         source.manifest.open.check(&inside)?;
         reach::check_queues(&source.image)?;
-        if let Some(places) = Places::of(Path::new("/proc/self"), &inside, &source.manifest.open.users)? {
+        if let Some(places) = places {
             places.check_image(&source.image)?;
         }
         let log_in = source.work.as_ref().unwrap_or(&source.image.dir);
@@ -262,6 +268,7 @@ impl Checkpoint for Restore {
             }
         })?;
         begun.iter().for_each(left::Begun::end);
+        made.keep();
         Ok(source.manifest.program)
     }
 
@@ -342,6 +349,7 @@ impl Source {
             Err(Errno::NOENT | Errno::ACCESS | Errno::PERM | Errno::ROFS) => None,
             opened => Some(opened.context(|| format!("open {LAST_NUMBER}"))?),
         };
+        manifest.shared.check_unused(&image)?;
         let exe = container::executable(fd::open_proc()?.as_fd())?;
         let (cuda, work) = (programs.cuda.clone(), dirs.next());
         Ok(Source { image, manifest, criu, exe, cuda, last_number, work })

@@ -1,0 +1,338 @@
+//! Memory of files that keep their names, on a file system in memory that is not the container's alone: multiprocessing.shared_memory and
+//! MPI's segments on the host's /dev/shm.
+//!
+//! criu maps such a file again by its name, and keeps nothing of it. So its content is copied into the image while the tree is stopped, and
+//! back before criu makes the processes again: to the very file, or to a new one where there is none. What is there else stays as it is.
+//! Which files a restore has made stands in the image: where it was killed, or the program has ended since, the next one takes them for
+//! the program's.
+//!
+//! It is done over one user id, which can write no file that the program could not. Where ids are several, memory on the host's /dev/shm
+//! is refused, and any other is a file as all are: podman copies its own.
+
+use super::image::Image;
+use super::{memory_fs, reach, removed};
+use rt_sys::error::{Context, Error, Result};
+use rt_sys::mount::Mounted;
+use rt_sys::{bail, caller, disk, err, fd, tree};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// What helps.
+const REMEDY: &str = "give the container a /dev/shm of its own: --ipc private";
+
+/// The file of an image that says what restores have made, a line each.
+const MADE: &str = "shared-made";
+
+/// Where the kernel names this start of this machine. Devices and inodes in memory are others after the next one.
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+
+/// Those of an image.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SharedFiles(Vec<SharedFile>);
+
+/// A file. The content of the Nth is in the file `shared-file-N.img`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct SharedFile {
+    path: PathBuf,
+    mode: u32,
+    size: u64,
+    identity: Identity,
+}
+
+/// What tells a file in memory from all others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Identity {
+    boot: String,
+    device: u64,
+    inode: u64,
+    born: Option<(i64, u32)>,
+}
+
+impl Identity {
+    fn of(file: &OwnedFd) -> Result<Identity> {
+        let (stat, born) = (fd::stat(file)?, disk::born(file.as_fd())?);
+        Ok(Identity { boot: boot()?, device: stat.st_dev, inode: stat.st_ino, born })
+    }
+}
+
+fn boot() -> Result<String> {
+    let text = fd::read_file(Path::new(BOOT)).context(|| format!("read {BOOT}"))?;
+    Ok(String::from_utf8_lossy(&text).trim().to_owned())
+}
+
+/// Why such memory at `path` is refused where the container has several ids.
+pub(super) fn refused_of_several(shown: &str, path: &str) -> Error {
+    err!("{shown} has {path} in its memory, which is the host's, and the container has several ids")
+        .hint(REMEDY)
+}
+
+/// Why the clones of a program with it cannot be made.
+pub(super) fn refused_for_clones(path: &str) -> Error {
+    err!("the program has {path} in its memory, and each clone would have that file").hint(REMEDY)
+}
+
+/// True for the host's /dev/shm, or what this process has there.
+pub(super) fn is_of_host(file: &Stat) -> Result<bool> {
+    match fs::stat("/dev/shm") {
+        Err(Errno::NOENT) => Ok(false),
+        shm => Ok(shm.context(|| "look at /dev/shm")?.st_dev == file.st_dev),
+    }
+}
+
+/// Those of `files`, each a device, an inode and a path as procfs writes them, that are on none of the file systems `memory` among
+/// `mounts`: the content of these is copied whole.
+pub(super) fn apart(
+    files: &BTreeSet<[String; 3]>,
+    memory: &[PathBuf],
+    mounts: &[Mounted],
+) -> BTreeSet<[String; 3]> {
+    let is_copied = |device: &str| {
+        let device = reach::decimal(device);
+        mounts.iter().any(|mount| memory.contains(&mount.point) && Some(&mount.device) == device.as_ref())
+    };
+    files.iter().filter(|[device, ..]| !is_copied(device)).cloned().collect()
+}
+
+/// Copies `files` of this process's mount namespace into `image`.
+pub(super) fn save(files: &BTreeSet<[String; 3]>, image: &Image) -> Result<SharedFiles> {
+    let mut saved: Vec<SharedFile> = Vec::new();
+    for [device, inode, path] in files {
+        let (path, shown) = (PathBuf::from(path), || format!("save {path}"));
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file =
+            fs::openat2(fs::CWD, &path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS).context(shown)?;
+        let stat = fd::stat(&file)?;
+        if !reach::is_file(&stat, &[device, inode]) {
+            bail!("{}: another file is there by now", path.display());
+        }
+        let identity = Identity::of(&file)?;
+        if let Some(other) = saved.iter().find(|other| other.identity == identity) {
+            let (one, other) = (other.path.display(), path.display());
+            return Err(err!("the program has one file in its memory as {one} and as {other}")
+                .hint("have it use one name"));
+        }
+        let create = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let content =
+            fs::openat(&image.dir, name_of(saved.len()), create, Mode::RUSR | Mode::WUSR).context(shown)?;
+        let size = stat.st_size.unsigned_abs();
+        tree::copy_content(file.as_fd(), content.as_fd(), size).context(shown)?;
+        saved.push(SharedFile { path, mode: stat.st_mode & 0o7777, size, identity });
+    }
+    Ok(SharedFiles(saved))
+}
+
+fn name_of(number: usize) -> String {
+    format!("shared-file-{number}.img")
+}
+
+/// The files that a restore has made. They are removed again unless it comes to its end.
+#[derive(Debug, Default)]
+pub(super) struct Made(Vec<(PathBuf, Identity)>);
+
+impl SharedFiles {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Fails where a process has one of them, which a restore would change. This process must be where all processes are seen.
+    pub(super) fn check_unused(&self, image: &Image) -> Result<()> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        let (boot, made) = (boot()?, made_of(image)?);
+        let own = self.0.iter().map(|file| (&file.path, &file.identity));
+        let of_restores = made.iter().map(|(path, identity)| (path, identity));
+        let here = own.chain(of_restores).filter(|(_, identity)| identity.boot == boot);
+        let files: Vec<[String; 3]> = here
+            .map(|(path, Identity { device, inode, .. })| {
+                [reach::device_number(*device), inode.to_string(), path.display().to_string()]
+            })
+            .collect();
+        let files: Vec<&[String; 3]> = files.iter().collect();
+        match removed::had_by_other(&files, &[caller::uid()], |_| false)? {
+            None => Ok(()),
+            Some((path, how)) => Err(err!("the program had {path} in its memory, which {how}")
+                .hint("end that process, or remove the file")),
+        }
+    }
+
+    /// Copies them back. `users` are the program's.
+    ///
+    /// # Errors
+    /// Another file is at the path of one, or something else than a file.
+    pub(super) fn restore(&self, image: &Image, users: &BTreeSet<u32>) -> Result<Made> {
+        let mut made = Made::default();
+        if self.is_empty() {
+            return Ok(made);
+        }
+        let of_restores = made_of(image)?;
+        for (number, file) in self.0.iter().enumerate() {
+            let shown = || format!("restore {}", file.path.display());
+            let known: Vec<&Identity> = of_restores
+                .iter()
+                .filter(|(path, _)| *path == file.path)
+                .map(|(_, identity)| identity)
+                .chain([&file.identity])
+                .collect();
+            let content =
+                fd::open_entry(&image.dir, name_of(number).as_str(), OFlags::RDONLY).context(shown)?;
+            match file.find(&known, users)? {
+                Some(there) => {
+                    fs::ftruncate(&there, 0).context(shown)?;
+                    file.fill(&content, &there).context(shown)?;
+                }
+                None => made.0.push((file.path.clone(), file.make(&content, image).context(shown)?)),
+            }
+        }
+        Ok(made)
+    }
+}
+
+impl SharedFile {
+    /// The directory that it is in, and its name there.
+    fn place(&self) -> Result<(OwnedFd, &OsStr)> {
+        let (Some(above), Some(name)) = (self.path.parent(), self.path.file_name()) else {
+            bail!("{}: it is no path of a file", self.path.display());
+        };
+        Ok((open_dir(above)?, name))
+    }
+
+    /// Opens it where it is there, and one of the `known`.
+    fn find(&self, known: &[&Identity], users: &BTreeSet<u32>) -> Result<Option<OwnedFd>> {
+        let (dir, name) = self.place()?;
+        let shown = || format!("open {}", self.path.display());
+        let open = |flags: OFlags| fd::open_entry(&dir, name, flags);
+        let refused = |what: &str| {
+            Err(err!("{}: {what} is there, which is not the program's memory", self.path.display())
+                .hint("remove it, or restore on another node"))
+        };
+        let is_it = |file: &OwnedFd| -> Result<bool> {
+            let stat = fd::stat(file)?;
+            let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+            Ok(is_file && users.contains(&stat.st_uid) && known.contains(&&Identity::of(file)?))
+        };
+        // What it is comes before it is opened.
+        let found = match open(OFlags::PATH) {
+            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::XDEV) => return refused("what is mounted"),
+            found => found.context(shown)?,
+        };
+        if !is_it(&found)? {
+            return refused("another file");
+        }
+        let file = open(OFlags::RDWR | OFlags::NONBLOCK).context(shown)?;
+        if is_it(&file)? { Ok(Some(file)) } else { refused("another file") }
+    }
+
+    /// Gives the empty `file` content and mode.
+    fn fill(&self, content: &OwnedFd, file: &OwnedFd) -> Result<()> {
+        tree::copy_content(content.as_fd(), file.as_fd(), self.size)?;
+        Ok(fs::fchmod(file, Mode::from_raw_mode(self.mode))?)
+    }
+
+    /// Makes it anew. It has its name when it is whole, and known to the next restore.
+    fn make(&self, content: &OwnedFd, image: &Image) -> Result<Identity> {
+        let (dir, name) = self.place()?;
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let file = fs::openat(&dir, ".", flags, Mode::RUSR | Mode::WUSR)?;
+        self.fill(content, &file)?;
+        let identity = Identity::of(&file)?;
+        note_made(image, &self.path, &identity)?;
+        disk::link_open(file.as_fd(), dir.as_fd(), name.as_bytes())?;
+        Ok(identity)
+    }
+}
+
+impl Made {
+    /// They stay.
+    pub(super) fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        for (path, identity) in &self.0 {
+            remove(path, identity).unwrap_or_else(|e| log::warn!("remove {}: {e}", path.display()));
+        }
+    }
+}
+
+fn remove(path: &Path, identity: &Identity) -> Result<()> {
+    let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+    let dir = open_dir(above)?;
+    match fd::open_entry(&dir, name, OFlags::PATH) {
+        Ok(file) if Identity::of(&file)? == *identity => Ok(fs::unlinkat(&dir, name, AtFlags::empty())?),
+        _ => Ok(()),
+    }
+}
+
+/// Opens a directory of a file system in memory, to which no link leads.
+fn open_dir(path: &Path) -> Result<OwnedFd> {
+    let shown = || format!("open {}", path.display());
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = fs::openat2(fs::CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS).context(shown)?;
+    match fd::file_system(&dir)? {
+        memory_fs::TMPFS => Ok(dir),
+        _ => bail!("{}: no file system in memory", path.display()),
+    }
+}
+
+/// What restores of `image` have made. A line that one has not written whole says nothing.
+fn made_of(image: &Image) -> Result<Vec<(PathBuf, Identity)>> {
+    Ok(made_in(&image.file(MADE)?.unwrap_or_default()))
+}
+
+fn made_in(text: &[u8]) -> Vec<(PathBuf, Identity)> {
+    text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()
+}
+
+/// Notes that this restore makes a file. Where an image cannot be written, the next restore finds another file than the program's.
+fn note_made(image: &Image, path: &Path, identity: &Identity) -> Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut line = serde_json::to_vec(&(path, identity)).map_err(|e| err!("{e}"))?;
+    line.push(b'\n');
+    let file = match fs::openat(&image.dir, MADE, flags, Mode::RUSR | Mode::WUSR) {
+        Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOSPC | Errno::DQUOT) => return Ok(()),
+        file => file.context(|| format!("write {}/{MADE}", image.path.display()))?,
+    };
+    match fd::write_all(&file, &line) {
+        Err(e) if e.is(libc::ENOSPC) || e.is(libc::EDQUOT) => Ok(()),
+        written => written.context(|| format!("write {}/{MADE}", image.path.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_copied_whole_is_not_copied_twice() {
+        let file = |device: &str| [device, "7", "/x"].map(str::to_owned);
+        let files = BTreeSet::from([file("00:1a"), file("00:1b")]);
+        let mount = |point: &str, device: &[u8]| {
+            let mut mount = rt_sys::mount::table().unwrap().remove(0);
+            (mount.point, mount.device) = (PathBuf::from(point), device.to_owned());
+            mount
+        };
+        let mounts = [mount("/tmp", b"0:26"), mount("/dev/shm", b"0:27")];
+        assert_eq!(apart(&files, &[PathBuf::from("/tmp")], &mounts), BTreeSet::from([file("00:1b")]));
+        assert_eq!(apart(&files, &[], &mounts), files);
+    }
+
+    #[test]
+    fn a_line_that_is_not_whole_says_nothing() {
+        let identity = |inode| Identity { boot: "b".to_owned(), device: 1, inode, born: Some((2, 3)) };
+        let made: Vec<_> = [7, 8].map(|inode| (PathBuf::from("/dev/shm/x"), identity(inode))).into();
+        let lines: Vec<_> = made.iter().map(|one| serde_json::to_string(one).unwrap()).collect();
+        assert_eq!(made_in(lines.join("\n").as_bytes()), made);
+        assert_eq!(made_in(format!("{}\n{}", &lines[0][..9], lines[1]).as_bytes()), made[1..]);
+        assert_eq!(made_in(b""), []);
+    }
+}
