@@ -381,7 +381,7 @@ fn check_maps(
     let (mounts, mut shared) = (&inside.mounts, Shared::default());
     for (number, process) in tree.processes.iter().enumerate() {
         let shown = || format!("look at the memory of {}", process.shown());
-        let text = match fd::read_file(&process.dir().join("maps")) {
+        let text = match processes::maps_of(&process.dir()) {
             Err(e) if may_have_ended(&e) && has_ended(process)? => continue,
             text => text.context(shown)?,
         };

@@ -1,10 +1,12 @@
 //! The processes of a container as procfs shows them: which of them belong to the program, and by which numbers they are known
 //! inside.
 
-use rt_sys::error::{Context, Result};
+use rt_sys::error::{Context, Error, Result};
 use rt_sys::ns::{self, IdMap};
 use rt_sys::{bail, err, fd, look, process};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -124,6 +126,23 @@ pub(super) struct Mapped<'a> {
     pub inode: &'a str,
     /// The path, also of what has none in a file system.
     pub path: &'a str,
+}
+
+/// How long what the kernel says of a process's memory may be, in bytes: how many mappings there are, and how long the paths of their
+/// files, lies with the program.
+const MOST_OF_MAPS: u64 = 64 << 20;
+
+/// The file maps of the process with the directory `dir` in procfs.
+///
+/// # Errors
+/// Those of open(2) and read(2). E2BIG: it is too long.
+pub(super) fn maps_of(dir: &Path) -> Result<Vec<u8>> {
+    let mut maps = Vec::new();
+    File::open(dir.join("maps"))?.take(MOST_OF_MAPS).read_to_end(&mut maps)?;
+    match maps.len() as u64 == MOST_OF_MAPS {
+        true => Err(Error::from_errno(libc::E2BIG)),
+        false => Ok(maps),
+    }
 }
 
 /// What the lines of `text`, a file maps of procfs, say.

@@ -12,7 +12,7 @@ use super::inside::Inside;
 use super::numbers;
 use super::places;
 use super::preflight::{self, Descriptor, descriptors_of};
-use super::processes::{Mapped, Process, Rights, mapped_in};
+use super::processes::{self, Mapped, Process, Rights, mapped_in};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::Mounted;
 use rt_sys::rootfs::PROC_MAGIC;
@@ -372,7 +372,7 @@ impl<'a> Reach<'a> {
     /// has to lead to the same file here.
     fn check_maps(&mut self, process: &Process, rights: &Rights) -> Result<()> {
         let shown = || format!("look at the memory of {}", process.shown());
-        let text = fd::read_file(&process.dir().join("maps")).context(shown)?;
+        let text = processes::maps_of(&process.dir()).context(shown)?;
         let program = fs::stat(process.dir().join("exe")).context(shown)?;
         for mapped in mapped_in(&String::from_utf8_lossy(&text)) {
             let path = mapped.path;

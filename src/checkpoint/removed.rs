@@ -102,25 +102,30 @@ impl<'a> Removed<'a> {
         descriptors: &[Descriptor<'a>],
         several_ids: bool,
     ) -> Result<Vec<Removed<'a>>> {
-        let mut all = Vec::new();
-        for process in &tree.processes {
-            let maps = fd::read_file(&process.dir().join("maps"))
-                .context(|| format!("look at the memory of {}", process.shown()))?;
-            all.push((process, String::from_utf8_lossy(&maps).into_owned()));
-        }
+        let maps_of = |process: &Process| {
+            let maps = processes::maps_of(&process.dir());
+            maps.context(|| format!("look at the memory of {}", process.shown()))
+        };
         let mut found: BTreeMap<[String; 2], Removed<'a>> = BTreeMap::new();
-        for mapped in
-            all.iter().flat_map(|(_, maps)| mapped_in(maps)).filter(|mapped| is_removed(mapped, inside))
-        {
-            let file = [mapped.device, mapped.inode].map(str::to_owned);
-            let name = mapped.path.strip_suffix(REMOVED).unwrap_or(mapped.path).to_owned();
-            let (pieces, opened) = (Vec::new(), Vec::new());
-            let removed = || Removed { name, file: file.clone(), pieces, opened, known: None, other: None };
-            found.entry(file.clone()).or_insert_with(removed);
+        for process in &tree.processes {
+            let maps = maps_of(process)?;
+            let maps = String::from_utf8_lossy(&maps);
+            for mapped in mapped_in(&maps).filter(|mapped| is_removed(mapped, inside)) {
+                let file = [mapped.device, mapped.inode].map(str::to_owned);
+                let name = mapped.path.strip_suffix(REMOVED).unwrap_or(mapped.path).to_owned();
+                let (pieces, opened) = (Vec::new(), Vec::new());
+                let removed =
+                    || Removed { name, file: file.clone(), pieces, opened, known: None, other: None };
+                found.entry(file.clone()).or_insert_with(removed);
+            }
         }
-        for (process, maps) in &all {
+        // Once more, since what one process has by a name that is removed another may have by one that is there. All of it at once may be
+        // more than there is memory.
+        for process in &tree.processes {
+            let maps = maps_of(process)?;
+            let maps = String::from_utf8_lossy(&maps);
             let mut flags = None;
-            for mapped in mapped_in(maps).filter(|mapped| mapped.is_shared) {
+            for mapped in mapped_in(&maps).filter(|mapped| mapped.is_shared) {
                 let Some(removed) = found.get_mut(&[mapped.device, mapped.inode].map(str::to_owned)) else {
                     continue;
                 };
@@ -345,9 +350,9 @@ pub(super) fn had_by_other(
 fn had_by(dir: &Path, files: &[&[String; 3]], users: &[u32]) -> Result<Option<(String, bool)>> {
     let has_ended = |e: &Error| [libc::ENOENT, libc::ESRCH].into_iter().any(|errno| e.is(errno));
     let may_not = |e: &Error| [libc::EACCES, libc::EPERM].into_iter().any(|errno| e.is(errno));
-    let maps = match fd::read_file(&dir.join("maps")) {
+    let maps = match processes::maps_of(dir) {
         Err(e) if has_ended(&e) => return Ok(None),
-        Err(e) if may_not(&e) => {
+        Err(e) if may_not(&e) || e.is(libc::E2BIG) => {
             return may_share(dir, users).map(|may| may.then(|| (files[0][2].clone(), true)));
         }
         maps => maps.context(|| format!("look at {}", dir.display()))?,
@@ -499,7 +504,8 @@ pub(super) fn try_calls(filters: &[Filter]) -> Result<()> {
         let file = fs::memfd_create("rt", fs::MemfdFlags::CLOEXEC).context(|| "memfd_create(2)")?;
         let mut other = fs::open(fd::link(&file), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
             .context(|| "openat(2)")?;
-        // Where that is refused, it is done without.
+        // Where these are refused, it is done without.
+        let _ = fs::fallocate(&file, fs::FallocateFlags::empty(), 0, 1);
         let own = pidfd_open(rustix::process::getpid(), PidfdFlags::empty());
         let _ = own.and_then(|own| pidfd_getfd(own, file.as_raw_fd(), PidfdGetfdFlags::empty()));
         fs::seek(&other, fs::SeekFrom::Start(0)).context(|| "lseek(2)")?;

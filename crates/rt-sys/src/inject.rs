@@ -7,13 +7,14 @@
 
 use super::check;
 use crate::error::{Context, Error, Result};
-use crate::{bail, err, fd};
+use crate::{bail, err};
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::io::Errno;
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// What a call does to the registers of a thread.
@@ -172,6 +173,8 @@ pub struct Held {
     pub id: i32,
     /// When it makes no more calls.
     end: Instant,
+    /// Where the instruction is that makes its calls.
+    instruction: OnceCell<u64>,
     /// It has other registers than its own, and does not stop to get them back.
     is_lost: Cell<bool>,
 }
@@ -192,7 +195,7 @@ impl Held {
     pub fn begin_until(id: i32, end: Instant) -> Result<Held> {
         request(libc::PTRACE_SEIZE as _, id, 0, libc::PTRACE_O_TRACESYSGOOD as u64)
             .context(|| format!("trace thread {id}"))?;
-        let held = Held { id, end, is_lost: Cell::new(false) };
+        let held = Held { id, end, instruction: OnceCell::new(), is_lost: Cell::new(false) };
         loop {
             request(libc::PTRACE_INTERRUPT as _, id, 0, 0).context(|| format!("stop thread {id}"))?;
             let status = held.wait()?;
@@ -395,9 +398,26 @@ impl Held {
 
     /// The address of the instruction that makes system calls.
     fn instruction(&self) -> Result<u64> {
-        let maps = fd::read_file(Path::new(&format!("/proc/{}/maps", self.id)))?;
-        let maps = String::from_utf8_lossy(&maps);
-        let Some(range) = maps.lines().find_map(vdso) else { bail!("it has no vdso") };
+        if let Some(known) = self.instruction.get() {
+            return Ok(*known);
+        }
+        let found = self.find_instruction()?;
+        Ok(*self.instruction.get_or_init(|| found))
+    }
+
+    fn find_instruction(&self) -> Result<u64> {
+        // How long that file is lies with the program.
+        let mut maps = BufReader::new(File::open(format!("/proc/{}/maps", self.id))?);
+        let mut line = Vec::new();
+        let range = loop {
+            line.clear();
+            if maps.read_until(b'\n', &mut line)? == 0 {
+                bail!("it has no vdso");
+            }
+            if let Some(range) = str::from_utf8(&line).ok().and_then(vdso) {
+                break range;
+            }
+        };
         let address = |text: &str| u64::from_str_radix(text, 16).map_err(|_| err!("maps has another form"));
         let (start, end) = range.split_once('-').unwrap_or_default();
         let (start, end) = (address(start)?, address(end)?);
