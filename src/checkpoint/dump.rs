@@ -33,6 +33,10 @@ use rustix::fs::{self, Mode, OFlags};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long `resume` waits for a checkpoint to come to its end: one that somebody keeps waiting is not to keep the program.
+const RESUMED_WITHIN: Duration = Duration::from_secs(60);
 
 /// What `checkpoint` is asked to do.
 #[derive(Debug, Clone, Default)]
@@ -306,7 +310,7 @@ pub(crate) fn dump(
     options: &DumpOptions,
     programs: Option<&Programs>,
 ) -> Result<()> {
-    let _lock = store.container(id)?.lock_images()?;
+    let _lock = store.container(id)?.lock_images(Duration::MAX)?;
     let mut subject = Subject::of(store, id)?;
     let found;
     let programs = match programs {
@@ -370,6 +374,10 @@ pub(super) fn dump_at_last(
 
 /// Continues a paused container, and gives its processes back the GPUs that a checkpoint which was killed has parted them from.
 pub(crate) fn resume(store: &Store, id: &str) -> Result<()> {
+    let lock = store.container(id)?.lock_images(RESUMED_WITHIN)?;
+    if lock.is_none() {
+        log::warn!("{id} is still being checkpointed, and goes on nevertheless");
+    }
     match store.load(id)?.parted.is_empty() {
         true => container::resume(store, id),
         false => go_on(store, id, Cuda::find()?.as_ref()),

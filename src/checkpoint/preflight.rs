@@ -9,7 +9,7 @@ use super::places::{self, Places};
 use super::processes::{self, Mapped, Process, Status, Tree, mapped_in};
 use super::{memory_fs, reach, removed, shared_files, watches};
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::mount::{self, Mounted};
+use rt_sys::mount;
 use rt_sys::net::UnixSocket;
 use rt_sys::rootfs::PROC_MAGIC;
 use rt_sys::{err, fd, look, process};
@@ -405,7 +405,7 @@ fn check_maps(
                 found.removed.insert([mapped.device, mapped.inode, mapped.path].map(str::to_owned));
                 continue;
             }
-            check_map(process, mapped.path, mapped.device, is_memory, &mut devices, mounts)?;
+            check_map(process, mapped.path, mapped.device, is_memory, &mut devices, inside)?;
             if mapped.path.starts_with('/') && !is_memory && mapped.path != "/dev/zero" {
                 match reach::open_mapped(inside, &mapped)? {
                     Some(opened) => {
@@ -477,7 +477,7 @@ fn check_map(
     device: &str,
     is_memory: bool,
     devices: &mut BTreeMap<String, Option<String>>,
-    mounts: &[Mounted],
+    inside: &Inside<'_>,
 ) -> Result<()> {
     let refused = |what: &str, remedy: &str| {
         Err(err!("{} has {path} in its memory, {what}", process.shown()).hint(remedy))
@@ -504,7 +504,7 @@ fn check_map(
     let seen = match devices.get(path) {
         Some(seen) => seen.clone(),
         None => {
-            let seen = device_of(process, path)?;
+            let seen = device_of(process, inside, path)?;
             devices.insert(path.to_owned(), seen.clone());
             seen
         }
@@ -514,7 +514,7 @@ fn check_map(
             refused("a device", "criu keeps no memory of a device: GPUs and network adapters among them")
         }
         Some(seen) if seen != device => {
-            let of_root = mounts.iter().rfind(|mount| Path::new(path).starts_with(&mount.point));
+            let of_root = inside.mounts.iter().rfind(|mount| Path::new(path).starts_with(&mount.point));
             let kind = of_root.map_or("", |mount| std::str::from_utf8(&mount.fstype).unwrap_or_default());
             refused(
                 &format!("whose device the kernel shows in two ways ({device}, {seen}; {kind})"),
@@ -525,21 +525,17 @@ fn check_map(
     }
 }
 
-/// The device number of a mapped file as its path leads to it, in the form of proc_pid_maps(5).
-fn device_of(process: &Process, path: &str) -> Result<Option<String>> {
+/// The device number of a mapped file as its path leads to it, in the form of proc_pid_maps(5). A link that the program has put there since
+/// leads nowhere: it could lead this process to any place of the host's.
+fn device_of(process: &Process, inside: &Inside<'_>, path: &str) -> Result<Option<String>> {
+    let shown = || format!("look at {path}, which {} has mapped", process.shown());
     // What is escaped in maps is a newline: nothing is found by such a name.
-    let seen = format!("/proc/{}/root{path}", process.pid);
-    match fs::stat(&seen) {
-        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice => {
-            Ok(Some("device".to_owned()))
-        }
-        Ok(stat) => {
-            let (major, minor) = (fs::major(stat.st_dev), fs::minor(stat.st_dev));
-            Ok(Some(format!("{major:02x}:{minor:02x}")))
-        }
-        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-        Err(e) => Err(e).context(|| format!("look at {path}, which {} has mapped", process.shown())),
-    }
+    let Some(there) = inside.find(Path::new(path)).context(shown)? else { return Ok(None) };
+    let stat = fd::stat(&there).context(shown)?;
+    Ok(Some(match FileType::from_raw_mode(stat.st_mode) {
+        FileType::CharacterDevice => "device".to_owned(),
+        _ => reach::device_number(stat.st_dev),
+    }))
 }
 
 /// What is known of a program when its descriptors are looked at.

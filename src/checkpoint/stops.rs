@@ -85,9 +85,14 @@ fn forget_of(process: &Process, all: &[Process]) -> Result<()> {
         Ok(false)
     };
     // One signal tells of several children. Of one that has ended meanwhile the parent has still to hear.
-    if has_ended()? || !Held::begin(process.pid)?.forget_stop_of_child()? || !has_ended()? {
+    if has_ended()? {
         return Ok(());
     }
+    let Some(held) = hold(process.pid)? else { return Ok(()) };
+    if !held.forget_stop_of_child()? || !has_ended()? {
+        return Ok(());
+    }
+    drop(held);
     signal::send(process.pid, libc::SIGCHLD).context(|| format!("tell {} of its child", process.shown()))
 }
 
@@ -138,10 +143,22 @@ fn hold_stopped(pid: i32) -> Result<Vec<Held>> {
     for thread in processes::threads(pid)? {
         let state = Status::of_thread(pid, thread)?.and_then(|status| status.text("State"));
         if state.is_some_and(|state| state.starts_with('T')) {
-            held.push(Held::begin(thread)?);
+            match hold(thread)? {
+                Some(thread) => held.push(thread),
+                None => return Ok(Vec::new()),
+            }
         }
     }
     Ok(held)
+}
+
+/// Holds a thread. `None` where this process may not: init has given up its capabilities when it continues a program with other ids, which
+/// then sees the signals.
+fn hold(thread: i32) -> Result<Option<Held>> {
+    match Held::begin(thread) {
+        Err(e) if e.is(libc::EPERM) => Ok(None),
+        held => held.map(Some),
+    }
 }
 
 /// All processes of this one's /proc but this one. criu has left them stopped, or does not wait until they are.

@@ -9,6 +9,7 @@ use rt_sys::{bail, err, fd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
+use std::time::{Duration, Instant};
 
 /// Held by who makes an image of the container.
 const IMAGES_LOCK: &str = "images.lock";
@@ -61,19 +62,21 @@ impl ContainerDir {
     }
 
     /// Waits until no other process makes an image of the container, and keeps them from it for as long as the descriptor, or a copy of
-    /// it, is open: what one of them has stopped is not to be continued by another one.
-    pub(crate) fn lock_images(&self) -> Result<OwnedFd> {
+    /// it, is open: what one of them has stopped is not to be continued by another one. A criu that outlives its `rt` is waited for, too.
+    /// `None` after `most`.
+    pub(crate) fn lock_images(&self, most: Duration) -> Result<Option<OwnedFd>> {
         let doing = || format!("lock the state of {}", self.id);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let end = Instant::now().checked_add(most);
         loop {
             let lock = fs::openat(&self.fd, IMAGES_LOCK, flags, Mode::RUSR | Mode::WUSR).context(doing)?;
-            match fs::flock(&lock, fs::FlockOperation::LockExclusive) {
-                Err(Errno::INTR) => continue,
-                locked => locked.context(doing)?,
-            }
-            // Another container can have taken the place of this one meanwhile.
-            if fd::stat(&lock)?.st_nlink > 0 {
-                return Ok(lock);
+            match fs::flock(&lock, fs::FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::WOULDBLOCK) if end.is_some_and(|end| Instant::now() > end) => return Ok(None),
+                Err(Errno::WOULDBLOCK) => std::thread::sleep(Duration::from_millis(20)),
+                Err(e) => return Err(e).context(doing),
+                // Another container can have taken the place of this one meanwhile.
+                Ok(()) if fd::stat(&lock)?.st_nlink == 0 => {}
+                Ok(()) => return Ok(Some(lock)),
             }
         }
     }
