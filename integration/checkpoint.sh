@@ -13,14 +13,20 @@ if [ -z "${RT_CHECKPOINT_INSIDE:-}" ]; then
 	RT_CHECKPOINT_INSIDE=1 exec unshare --mount --propagation private "$0" "$rt" "${@:2}"
 fi
 . integration/checkpoint/world
+# Root's containers have the same names in each of those that run side by side.
+[ -z "${RT_OWN_STORE:-}" ] || { mkdir -p /run/rt && mount -t tmpfs -o mode=711 tmpfs /run/rt; } || exit 1
 if [ $# -gt 1 ]; then
 	for part in "${@:2}"; do . "integration/checkpoint/$part"; done
 	done_testing
 	exit
 fi
-# The rest goes on beside what follows, as another user: most of these tests wait.
-env -u RT_CHECKPOINT_INSIDE CHECKPOINT_UID=$((uid + 1)) "$0" "$rt" trap reach rights places left unusual removed shared >"$work/beside" 2>&1 </dev/null &
-beside=$!
+# The rest goes on beside what follows, each as another user: most of these tests wait.
+beside=()
+for parts in "reach rights places left" unusual "removed shared"; do
+	number=${#beside[@]}
+	env -u RT_CHECKPOINT_INSIDE RT_OWN_STORE=1 CHECKPOINT_UID=$((uid + number + 1)) "$0" "$rt" trap $parts >"$work/beside-$number" 2>&1 </dev/null &
+	beside+=($!)
+done
 . integration/checkpoint/cases
 
 # The caller's streams: pipes, and a terminal of its own.
@@ -347,8 +353,8 @@ for shape in init first; do
 done
 
 for part in full hostile; do . integration/checkpoint/$part; done
-wait $beside
-include beside cat "$work/beside"
+wait "${beside[@]}"
+for number in "${!beside[@]}"; do include "beside-$number" cat "$work/beside-$number"; done
 
 # podman and containerd, as root.
 integration/packages podman conmon containerd runc iproute2
