@@ -310,7 +310,7 @@ pub(crate) fn dump(
     options: &DumpOptions,
     programs: Option<&Programs>,
 ) -> Result<()> {
-    let _lock = store.container(id)?.lock_images(Duration::MAX)?;
+    let _lock = store.container(id)?.lock_images()?;
     let mut subject = Subject::of(store, id)?;
     let found;
     let programs = match programs {
@@ -344,7 +344,8 @@ pub(crate) fn dump(
         // The program goes on all the same.
         if !is_paused {
             // The rest of it goes on below in any case.
-            let continued = subject.continue_all(store).and_then(|()| container::note_continued(store, id));
+            let continued =
+                subject.continue_all(store).and_then(|()| container::note_paused(store, id, false));
             continued.unwrap_or_else(|e| log::debug!("continue {id}: {e}"));
         }
         let resumed = if is_paused { Ok(()) } else { go_on(store, id, cuda) };
@@ -374,9 +375,9 @@ pub(super) fn dump_at_last(
 
 /// Continues a paused container, and gives its processes back the GPUs that a checkpoint which was killed has parted them from.
 pub(crate) fn resume(store: &Store, id: &str) -> Result<()> {
-    let lock = store.container(id)?.lock_images(RESUMED_WITHIN)?;
-    if lock.is_none() {
-        log::warn!("{id} is still being checkpointed, and goes on nevertheless");
+    let lock = store.container(id)?.lock_images_within(RESUMED_WITHIN);
+    if let Err(e) = &lock {
+        log::warn!("{e}: {id} goes on nevertheless");
     }
     match store.load(id)?.parted.is_empty() {
         true => container::resume(store, id),
@@ -407,7 +408,7 @@ fn write(
     subject.shared(tree, &found, &memory, options.for_clones)?;
     let draft = Draft::begin(&options.image)?;
     // Whoever ends this process while the tree is stopped leaves a container that `rt resume` continues.
-    container::note_stopped(store, &subject.record.id)?;
+    container::note_paused(store, &subject.record.id, true)?;
     let stopped = subject.run_for_user(|| stops::stop(|| subject.tree_now(store)));
     let found = if found.removed.is_empty() {
         stopped.unwrap_or_else(|e| log::debug!("stop {}: {e}", subject.record.id));

@@ -1,8 +1,9 @@
 //! Stops that are `rt`'s and criu's, and not the program's: the program is not to notice them.
 //!
 //! The kernel tells a parent by SIGCHLD that a child has stopped (SA_NOCLDSTOP, sigaction(2)). Some stop themselves then, as script(1),
-//! and wait to be continued. Those signals wait for parents that are stopped, too, and are taken away before these go on. So is the SIGCONT by which a process goes on, where it has a handler for that or blocks it. A parent
-//! that asks for it (WCONTINUED, wait(2)) learns that a child has gone on: only it can take that away.
+//! and wait to be continued. Those signals wait for parents that are stopped, too, and are taken away before these go on. So is the
+//! SIGCONT by which a process goes on. A parent that asks for it (WCONTINUED, wait(2)) learns that a child has gone on: only it can
+//! take that away.
 
 use super::processes::{self, Process, Status, Tree};
 use crate::store::open_pidfd;
@@ -108,12 +109,15 @@ pub(super) fn go_on(processes: &[Process]) -> Result<()> {
     for process in processes.iter().filter(|process| !process.ends) {
         levels.entry(depth(process)).or_default().push(process);
     }
+    // It goes on in any case.
+    let hide = |process: &Process| {
+        let hidden = forget_of(process, processes);
+        hidden.unwrap_or_else(|e| log::debug!("hide SIGCHLD from {}: {e}", process.shown()));
+    };
     // The kernel shows that a child has stopped before it tells the parent.
-    forget(processes)?;
+    processes.iter().for_each(hide);
     for level in levels.values().rev() {
-        for process in level {
-            forget_of(process, processes)?;
-        }
+        level.iter().copied().for_each(hide);
         for process in level {
             let Some(pidfd) = open_pidfd(process.pid)? else { continue };
             if Process::read(process.pid)?.is_some_and(|now| now.inside == process.inside) {
@@ -130,11 +134,14 @@ pub(super) fn go_on(processes: &[Process]) -> Result<()> {
 fn go_on_alone(pid: i32, pidfd: BorrowedFd<'_>) -> Result<()> {
     let held = hold_stopped(pid);
     signal::send_pidfd(pidfd, libc::SIGCONT)?;
-    let held = held?;
-    let Some(first) = held.first() else { return Ok(()) };
-    // Whichever thread goes on first tells the parent before anything else.
-    first.come_round()?;
-    first.forget_continue().map(drop)
+    let hide = |held: Vec<Held>| match held.first() {
+        // Whichever thread goes on first tells the parent before anything else.
+        Some(first) => first.come_round().and_then(|()| first.forget_continue()).map(drop),
+        None => Ok(()),
+    };
+    // It goes on in any case, or has been ended by one that went on before.
+    held.and_then(hide).unwrap_or_else(|e| log::debug!("hide SIGCONT from process {pid}: {e}"));
+    Ok(())
 }
 
 /// Holds all threads of a process that are stopped. One that waits in vfork(2) for its child is not.

@@ -231,15 +231,9 @@ pub(crate) fn pause(store: &Store, id: &str) -> Result<()> {
     })
 }
 
-/// Notes that a container is about to be stopped, as [`pause`] does, by somebody else.
-pub(crate) fn note_stopped(store: &Store, id: &str) -> Result<()> {
-    let record = Record { paused: true, ..store.load(id)? };
-    store.container(id)?.save(&record)
-}
-
-/// Notes that the processes which somebody else has stopped ([`note_stopped`]) go on by that one's signals.
-pub(crate) fn note_continued(store: &Store, id: &str) -> Result<()> {
-    let record = Record { paused: false, ..store.load(id)? };
+/// Notes that a container is about to be stopped, as [`pause`] does, by somebody else, or that this one has continued it.
+pub(crate) fn note_paused(store: &Store, id: &str, paused: bool) -> Result<()> {
+    let record = Record { paused, ..store.load(id)? };
     store.container(id)?.save(&record)
 }
 

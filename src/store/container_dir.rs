@@ -4,7 +4,7 @@ use super::persistent::{PERSISTENT, PLACE};
 use super::step::ENDED;
 use super::{Record, does_not_exist, names_of_files};
 use rt_spec::{Config, Spec};
-use rt_sys::error::{Context, Result};
+use rt_sys::error::{Context, Error, Result};
 use rt_sys::{bail, err, fd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
@@ -63,21 +63,45 @@ impl ContainerDir {
 
     /// Waits until no other process makes an image of the container, and keeps them from it for as long as the descriptor, or a copy of
     /// it, is open: what one of them has stopped is not to be continued by another one. A criu that outlives its `rt` is waited for, too.
-    /// `None` after `most`.
-    pub(crate) fn lock_images(&self, most: Duration) -> Result<Option<OwnedFd>> {
-        let doing = || format!("lock the state of {}", self.id);
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let end = Instant::now().checked_add(most);
+    pub(crate) fn lock_images(&self) -> Result<OwnedFd> {
         loop {
-            let lock = fs::openat(&self.fd, IMAGES_LOCK, flags, Mode::RUSR | Mode::WUSR).context(doing)?;
-            match fs::flock(&lock, fs::FlockOperation::NonBlockingLockExclusive) {
-                Err(Errno::WOULDBLOCK) if end.is_some_and(|end| Instant::now() > end) => return Ok(None),
-                Err(Errno::WOULDBLOCK) => std::thread::sleep(Duration::from_millis(20)),
-                Err(e) => return Err(e).context(doing),
-                // Another container can have taken the place of this one meanwhile.
-                Ok(()) if fd::stat(&lock)?.st_nlink == 0 => {}
-                Ok(()) => return Ok(Some(lock)),
+            if let Some(lock) = self.try_lock_images(OFlags::CREATE)? {
+                return Ok(lock);
             }
+        }
+    }
+
+    /// The same for `most`, and without making anything. `None` where nobody has made an image.
+    ///
+    /// # Errors
+    /// ETIMEDOUT: somebody still makes one.
+    pub(crate) fn lock_images_within(&self, most: Duration) -> Result<Option<OwnedFd>> {
+        let end = Instant::now() + most;
+        loop {
+            match self.try_lock_images(OFlags::empty()) {
+                Err(e) if e.is(libc::ENOENT) => return Ok(None),
+                Ok(None) if Instant::now() < end => {}
+                Ok(None) => {
+                    return Err(Error::from_errno(libc::ETIMEDOUT).context("wait for a checkpoint"));
+                }
+                lock => return lock,
+            }
+        }
+    }
+
+    /// `None` where another process has the lock, after a moment.
+    fn try_lock_images(&self, how: OFlags) -> Result<Option<OwnedFd>> {
+        let doing = || format!("lock the state of {}", self.id);
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | how;
+        let lock = fs::openat(&self.fd, IMAGES_LOCK, flags, Mode::RUSR | Mode::WUSR).context(doing)?;
+        match fs::flock(&lock, fs::FlockOperation::NonBlockingLockExclusive) {
+            // Another container can have taken the place of this one meanwhile.
+            Ok(()) if fd::stat(&lock)?.st_nlink > 0 => Ok(Some(lock)),
+            Ok(()) | Err(Errno::WOULDBLOCK) => {
+                std::thread::sleep(Duration::from_millis(20));
+                Ok(None)
+            }
+            Err(e) => Err(e).context(doing),
         }
     }
 
