@@ -14,7 +14,6 @@ use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -225,23 +224,16 @@ impl<'a> Exchange<'a> {
             bail!("{}: no file in memory", shown());
         }
         let file = fs::open(fd::link(&file), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).context(shown)?;
-        self.fill(&New { file: File::from(file), held, number }, maker, free)?;
+        self.fill(&File::from(file), maker, free)?;
         let path = PathBuf::from(format!("/proc/{}/fd/{number}", maker.inside));
         Ok((path, [device, stat.st_ino.to_string()]))
     }
 
-    /// Copies the content to `new`.
-    fn fill(&self, new: &New<'_>, maker: &Process, free: Option<u64>) -> Result<()> {
-        let (length, file) = (self.removed.length(), &new.file);
+    /// Copies the content to `file`.
+    fn fill(&self, file: &File, maker: &Process, free: Option<u64>) -> Result<()> {
+        let length = self.removed.length();
         let size = match (self.reader()?, self.removed.size()) {
             (Some(reader), Some((size, _))) => {
-                let next = |at| tree::next_data(reader.as_fd(), at, size).context(|| "look at a file");
-                let mut at = 0;
-                while let Some(data) = next(at)? {
-                    at = data.end;
-                    self.check_time()?;
-                    new.make_room(data)?;
-                }
                 tree::copy_content(reader.as_fd(), file.as_fd(), size).context(|| "copy a file")?;
                 size
             }
@@ -251,7 +243,7 @@ impl<'a> Exchange<'a> {
                 return Err(self.removed.refused("whose file system is nearly full", remedy));
             }
             (_, known) => {
-                let read = self.copy_memory(maker, new)?;
+                let read = self.copy_memory(maker, file)?;
                 match known {
                     Some((size, _)) if size > read => bail!("{}: its memory cannot be read", maker.shown()),
                     Some((size, _)) => size,
@@ -281,7 +273,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// Copies what `maker` has mapped. Returns how much there is: behind the end of the file no page can be had.
-    fn copy_memory(&self, maker: &Process, new: &New<'_>) -> Result<u64> {
+    fn copy_memory(&self, maker: &Process, file: &File) -> Result<u64> {
         let memory = File::open(maker.dir().join("mem")).context(|| format!("look at {}", maker.shown()))?;
         let (start, length) = (self.removed.pieces[0].addresses.start, self.removed.length());
         let mut at = 0;
@@ -295,49 +287,19 @@ impl<'a> Exchange<'a> {
             if read == 0 {
                 break;
             }
-            self.check_time()?;
-            new.write_pages(&chunk[..read], at)?;
+            write_pages(file, &chunk[..read], at)?;
             at += read as u64;
         }
         Ok(at)
     }
 }
 
-/// A new file in memory, which a held process has as descriptor `number`.
-struct New<'a> {
-    file: File,
-    held: &'a Held,
-    number: u64,
-}
-
-impl New<'_> {
-    /// Has the held process find room for a part of it: the kernel counts memory as that of the control group of who does so, and a program
-    /// is not to leave its limit by what this process writes. Where a filter refuses it, it is done without.
-    fn make_room(&self, part: Range<u64>) -> Result<()> {
-        let args = [self.number, 0, part.start, part.end - part.start, 0, 0];
-        match self.held.call(libc::SYS_fallocate, args) {
-            Err(e) if [libc::EPERM, libc::EACCES, libc::ENOSYS].iter().any(|errno| e.is(*errno)) => Ok(()),
-            made => made.map(drop).context(|| "make room for a file in memory"),
-        }
+/// Writes those pages that are not zero everywhere: the others need no memory.
+fn write_pages(file: &File, bytes: &[u8], at: u64) -> Result<()> {
+    let page = rt_sys::start::page_size();
+    let written = |part: &&[u8]| part.iter().any(|byte| *byte != 0);
+    for (number, part) in bytes.chunks(page).enumerate().filter(|(_, part)| written(part)) {
+        file.write_all_at(part, at + (number * page) as u64).context(|| "write a file in memory")?;
     }
-
-    /// Writes those pages that are not zero everywhere: the others need no memory.
-    fn write_pages(&self, bytes: &[u8], at: u64) -> Result<()> {
-        let page = rt_sys::start::page_size();
-        let is_written = |part: &[u8]| part.iter().any(|byte| *byte != 0);
-        let mut begin = 0;
-        while begin < bytes.len() {
-            let rest = bytes[begin..].chunks(page);
-            let same = is_written(&bytes[begin..bytes.len().min(begin + page)]);
-            let pages = rest.take_while(|part| is_written(part) == same).count();
-            let end = bytes.len().min(begin + pages * page);
-            if same {
-                self.make_room(at + begin as u64..at + end as u64)?;
-                let written = self.file.write_all_at(&bytes[begin..end], at + begin as u64);
-                written.context(|| "write a file in memory")?;
-            }
-            begin = end;
-        }
-        Ok(())
-    }
+    Ok(())
 }

@@ -504,8 +504,7 @@ pub(super) fn try_calls(filters: &[Filter]) -> Result<()> {
         let file = fs::memfd_create("rt", fs::MemfdFlags::CLOEXEC).context(|| "memfd_create(2)")?;
         let mut other = fs::open(fd::link(&file), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
             .context(|| "openat(2)")?;
-        // Where these are refused, it is done without.
-        let _ = fs::fallocate(&file, fs::FallocateFlags::empty(), 0, 1);
+        // Where that is refused, it is done without.
         let own = pidfd_open(rustix::process::getpid(), PidfdFlags::empty());
         let _ = own.and_then(|own| pidfd_getfd(own, file.as_raw_fd(), PidfdGetfdFlags::empty()));
         fs::seek(&other, fs::SeekFrom::Start(0)).context(|| "lseek(2)")?;
