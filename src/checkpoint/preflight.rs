@@ -9,7 +9,7 @@ use super::places::{self, Places};
 use super::processes::{self, Mapped, Process, Status, Tree, mapped_in};
 use super::{memory_fs, reach, removed, shared_files, watches};
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::mount;
+use rt_sys::mount::{self, Mounted};
 use rt_sys::net::UnixSocket;
 use rt_sys::rootfs::PROC_MAGIC;
 use rt_sys::{err, fd, look, process};
@@ -389,7 +389,7 @@ fn check_maps(
             return Err(err!("{} has a file in its memory whose name is not in UTF-8", process.shown())
                 .hint("rename it before the program begins"));
         };
-        let (mut devices, mut flags) = (BTreeMap::new(), None);
+        let mut flags = None;
         for mapped in mapped_in(&text) {
             let is_memory = reach::is_memory(&mapped, &memory, mounts);
             if is_memory && mapped.is_shared {
@@ -405,16 +405,19 @@ fn check_maps(
                 found.removed.insert([mapped.device, mapped.inode, mapped.path].map(str::to_owned));
                 continue;
             }
-            check_map(process, mapped.path, mapped.device, is_memory, &mut devices, inside)?;
-            if mapped.path.starts_with('/') && !is_memory && mapped.path != "/dev/zero" {
-                match reach::open_mapped(inside, &mapped)? {
-                    Some(opened) => {
-                        found.files.note_mapped(inside, process, &mapped, &opened)?;
-                        note_shared(process, inside, &mapped, &opened, &mut flags, found)?;
-                    }
-                    None => return Err(not_there(process, mapped.path)),
-                }
+            check_map(process, mapped.path, is_memory)?;
+            if !mapped.path.starts_with('/') || is_memory || mapped.path == "/dev/zero" {
+                continue;
             }
+            // A link that the program has put there since leads nowhere: it could lead this process to any place of the host's. What is escaped
+            // in maps is a newline, and nothing is found by such a name.
+            let there = inside.find(Path::new(mapped.path)).context(shown)?;
+            there.iter().try_for_each(|there| check_device(process, &mapped, there, mounts))?;
+            let Some(opened) = there.filter(|there| reach::is_of(there, &mapped)) else {
+                return Err(not_there(process, mapped.path));
+            };
+            found.files.note_mapped(inside, process, &mapped, &opened)?;
+            note_shared(process, inside, &mapped, &opened, &mut flags, found)?;
         }
     }
     match shared.damaged().and_then(|number| tree.processes.get(number)) {
@@ -471,17 +474,14 @@ fn not_there(process: &Process, path: &str) -> Error {
     }
 }
 
-fn check_map(
-    process: &Process,
-    path: &str,
-    device: &str,
-    is_memory: bool,
-    devices: &mut BTreeMap<String, Option<String>>,
-    inside: &Inside<'_>,
-) -> Result<()> {
-    let refused = |what: &str, remedy: &str| {
-        Err(err!("{} has {path} in its memory, {what}", process.shown()).hint(remedy))
-    };
+/// Why `path`, which a process has mapped, is not kept.
+fn refused_map(process: &Process, path: &str, what: &str, remedy: &str) -> Result<()> {
+    Err(err!("{} has {path} in its memory, {what}", process.shown()).hint(remedy))
+}
+
+/// Refuses what is not kept by what the kernel calls it.
+fn check_map(process: &Process, path: &str, is_memory: bool) -> Result<()> {
+    let refused = |what: &str, remedy: &str| refused_map(process, path, what, remedy);
     let is_shared_memory = is_memory && !path.starts_with("/SYSV");
     if !path.starts_with('/') || is_shared_memory || path == "/dev/zero" {
         return match path {
@@ -501,41 +501,26 @@ fn check_map(
             &format!("the program must keep {name} until it ends; MPI over shared memory does not"),
         );
     }
-    let seen = match devices.get(path) {
-        Some(seen) => seen.clone(),
-        None => {
-            let seen = device_of(process, inside, path)?;
-            devices.insert(path.to_owned(), seen.clone());
-            seen
-        }
-    };
-    match seen {
-        Some(seen) if seen == "device" => {
-            refused("a device", "criu keeps no memory of a device: GPUs and network adapters among them")
-        }
-        Some(seen) if seen != device => {
-            let of_root = inside.mounts.iter().rfind(|mount| Path::new(path).starts_with(&mount.point));
-            let kind = of_root.map_or("", |mount| std::str::from_utf8(&mount.fstype).unwrap_or_default());
-            refused(
-                &format!("whose device the kernel shows in two ways ({device}, {seen}; {kind})"),
-                "a layer on another file system than the image's: put that of --overlay beside the image, or leave --writable out",
-            )
-        }
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
-/// The device number of a mapped file as its path leads to it, in the form of proc_pid_maps(5). A link that the program has put there since
-/// leads nowhere: it could lead this process to any place of the host's.
-fn device_of(process: &Process, inside: &Inside<'_>, path: &str) -> Result<Option<String>> {
-    let shown = || format!("look at {path}, which {} has mapped", process.shown());
-    // What is escaped in maps is a newline: nothing is found by such a name.
-    let Some(there) = inside.find(Path::new(path)).context(shown)? else { return Ok(None) };
-    let stat = fd::stat(&there).context(shown)?;
-    Ok(Some(match FileType::from_raw_mode(stat.st_mode) {
-        FileType::CharacterDevice => "device".to_owned(),
-        _ => reach::device_number(stat.st_dev),
-    }))
+/// Refuses a mapped file for what is `there` by its path: a device, or a file of a layer, whose device the kernel shows in two ways.
+fn check_device(process: &Process, mapped: &Mapped<'_>, there: &OwnedFd, mounts: &[Mounted]) -> Result<()> {
+    let refused = |what: &str, remedy: &str| refused_map(process, mapped.path, what, remedy);
+    let stat = fd::stat(there)?;
+    if FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice {
+        return refused("a device", "criu keeps no memory of a device: GPUs and network adapters among them");
+    }
+    let (device, seen) = (mapped.device, reach::device_number(stat.st_dev));
+    if seen == device {
+        return Ok(());
+    }
+    let of_root = mounts.iter().rfind(|mount| Path::new(mapped.path).starts_with(&mount.point));
+    let kind = of_root.map_or("", |mount| std::str::from_utf8(&mount.fstype).unwrap_or_default());
+    refused(
+        &format!("whose device the kernel shows in two ways ({device}, {seen}; {kind})"),
+        "a layer on another file system than the image's: put that of --overlay beside the image, or leave --writable out",
+    )
 }
 
 /// What is known of a program when its descriptors are looked at.

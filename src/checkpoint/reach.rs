@@ -415,10 +415,12 @@ fn is_zero_device(stat: &fs::Stat) -> bool {
 
 /// The file that `mapped` is of; none where another one is at its path by now.
 pub(super) fn open_mapped(inside: &Inside<'_>, mapped: &Mapped<'_>) -> Result<Option<OwnedFd>> {
-    let opened = inside.find(Path::new(mapped.path))?;
-    let is_it =
-        |opened: &OwnedFd| fs::fstat(opened).is_ok_and(|stat| is_file(&stat, &[mapped.device, mapped.inode]));
-    Ok(opened.filter(is_it))
+    Ok(inside.find(Path::new(mapped.path))?.filter(|opened| is_of(opened, mapped)))
+}
+
+/// True where `opened` is the file of `mapped`.
+pub(super) fn is_of(opened: &OwnedFd, mapped: &Mapped<'_>) -> bool {
+    fs::fstat(opened).is_ok_and(|stat| is_file(&stat, &[mapped.device, mapped.inode]))
 }
 
 /// True where what `process` has mapped from the address `start` on goes to a file: it is writable, or can be made so (mprotect(2)), since

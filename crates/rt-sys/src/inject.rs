@@ -494,9 +494,28 @@ impl Held {
         }
     }
 
-    /// Waits until it has stopped, and returns how.
+    /// Waits until it has stopped, and returns how. ETIMEDOUT: it does not.
     fn wait(&self) -> Result<i32> {
-        wait(self.id, Instant::now() + WITHIN)
+        let end = Instant::now() + WITHIN;
+        let shown = || format!("wait for thread {}", self.id);
+        let (mut status, mut looks) = (0, 0);
+        loop {
+            let how = libc::__WALL | libc::WNOHANG;
+            // SAFETY: waitpid writes a number, which lives over the call.
+            match check(unsafe { libc::waitpid(self.id, &raw mut status, how) }.into()) {
+                Err(e) if e.is(libc::EINTR) => {}
+                Err(e) => return Err(e.context(shown())),
+                Ok(0) if Instant::now() > end => return Err(Error::from(Errno::TIMEDOUT).context(shown())),
+                // Mostly it stops at once.
+                Ok(0) if looks < LOOKS => {
+                    looks += 1;
+                    std::thread::yield_now();
+                }
+                Ok(0) => std::thread::sleep(PAUSE),
+                Ok(_) if libc::WIFSTOPPED(status) => return Ok(status),
+                Ok(_) => bail!("thread {} has ended", self.id),
+            }
+        }
     }
 }
 
@@ -545,30 +564,6 @@ impl Drop for Held {
     }
 }
 
-/// Waits until thread `id` has stopped, and returns how. ETIMEDOUT: it has not, at `end`.
-fn wait(id: i32, end: Instant) -> Result<i32> {
-    let mut status = 0;
-    let mut looks = 0;
-    loop {
-        // SAFETY: waitpid writes a number, which lives over the call.
-        match check(unsafe { libc::waitpid(id, &raw mut status, libc::__WALL | libc::WNOHANG) }.into()) {
-            Err(e) if e.is(libc::EINTR) => {}
-            Err(e) => return Err(e.context(format!("wait for thread {id}"))),
-            Ok(0) if Instant::now() > end => {
-                return Err(Error::from(Errno::TIMEDOUT).context(format!("wait for thread {id}")));
-            }
-            // Mostly it stops at once.
-            Ok(0) if looks < LOOKS => {
-                looks += 1;
-                std::thread::yield_now();
-            }
-            Ok(0) => std::thread::sleep(PAUSE),
-            Ok(_) if libc::WIFSTOPPED(status) => return Ok(status),
-            Ok(_) => bail!("thread {id} has ended"),
-        }
-    }
-}
-
 fn request(what: libc::c_long, id: i32, address: usize, data: u64) -> Result<libc::c_long> {
     // SAFETY: what the kernel reads or writes by `address` and `data` the callers keep over the call.
     check(unsafe { libc::syscall(libc::SYS_ptrace, what, id, address, data) })
@@ -577,18 +572,28 @@ fn request(what: libc::c_long, id: i32, address: usize, data: u64) -> Result<lib
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Read;
-    use std::process::{Command, Stdio};
+    use std::io::{Read, Write};
+    use std::process::{Child, Command, Stdio};
+
+    /// A shell that does what `script` says, and waits for a line in it.
+    fn spawn(script: &str) -> Child {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// Gives the line, and returns what the script prints until it succeeds.
+    fn told_a_line(mut child: Child) -> String {
+        child.stdin.take().unwrap().write_all(b"line\n").unwrap();
+        let mut said = String::new();
+        child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+        assert!(child.wait().unwrap().success());
+        said
+    }
 
     #[test]
     fn a_held_process_makes_calls_and_goes_on() {
         // It waits in read(2), which begins anew.
-        let mut child = Command::new("sh")
-            .args(["-c", "read -r line; echo \"$line\"; sleep 0.2; exec /bin/pwd -P"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let child = spawn("read -r line; echo \"$line\"; sleep 0.2; exec /bin/pwd -P");
         let id = child.id() as i32;
         std::thread::sleep(std::time::Duration::from_millis(100));
         let held = Held::begin(id).unwrap();
@@ -597,11 +602,7 @@ mod tests {
         assert_eq!(moved.unwrap(), 0);
         assert!(held.call(libc::SYS_close, [1000, 0, 0, 0, 0, 0]).unwrap_err().is(libc::EBADF));
         drop(held);
-        std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"line\n").unwrap();
-        let mut said = String::new();
-        child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
-        assert!(child.wait().unwrap().success());
-        assert_eq!(said, "line\n/proc\n");
+        assert_eq!(told_a_line(child), "line\n/proc\n");
     }
 
     #[test]
@@ -609,12 +610,7 @@ mod tests {
         use std::os::unix::ffi::OsStrExt;
         let fifo = std::env::temp_dir().join(format!("rt-sys-fifo-{}", std::process::id()));
         rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
-        let mut child = Command::new("sh")
-            .args(["-c", "read -r line; echo \"$line\""])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let child = spawn("read -r line; echo \"$line\"");
         std::thread::sleep(Duration::from_millis(100));
         let held = Held::begin_until(child.id() as i32, Instant::now() + 2 * WITHIN).unwrap();
         let path = [fifo.as_os_str().as_bytes(), b"\0"].concat();
@@ -624,11 +620,7 @@ mod tests {
         assert_eq!(held.call(libc::SYS_getpid, [0; 6]).unwrap(), u64::from(child.id()));
         drop(held);
         std::fs::remove_file(&fifo).unwrap();
-        std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"line\n").unwrap();
-        let mut said = String::new();
-        child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
-        assert!(child.wait().unwrap().success());
-        assert_eq!(said, "line\n");
+        assert_eq!(told_a_line(child), "line\n");
     }
 
     #[test]
@@ -644,26 +636,17 @@ mod tests {
     #[test]
     fn what_a_program_does_at_a_trap_stays() {
         for (trap, end) in [("echo trapped", "trapped\nend\n"), ("", "end\n")] {
-            let mut child = Command::new("sh")
-                .args(["-c", &format!("trap '{trap}' TRAP; echo; read -r line; kill -TRAP $$; echo end")])
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .spawn()
-                .unwrap();
+            let mut child =
+                spawn(&format!("trap '{trap}' TRAP; echo; read -r line; kill -TRAP $$; echo end"));
             let id = child.id() as i32;
-            let mut output = child.stdout.take().unwrap();
-            output.read_exact(&mut [0]).unwrap();
+            child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
             std::thread::sleep(std::time::Duration::from_millis(50));
             let held = Held::begin(id).unwrap();
             for _ in 0..3 {
                 assert_eq!(held.call(libc::SYS_getpid, [0; 6]).unwrap(), id as u64);
             }
             drop(held);
-            std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"line\n").unwrap();
-            let mut said = String::new();
-            output.read_to_string(&mut said).unwrap();
-            assert!(child.wait().unwrap().success());
-            assert_eq!(said, end);
+            assert_eq!(told_a_line(child), end);
         }
     }
 
