@@ -170,6 +170,24 @@ for mpi in openmpi mpich; do
 	check "$mpi/$loops-runs-with-kills" 0 "^0 wrong" echo "$wrong wrong"
 done
 
+# What holds the container for ranks to come executes its program late: the last rank ends it all the same.
+cat >"$work/home/late" <<'S'
+export PMIX_NAMESPACE=77 OMPI_COMM_WORLD_LOCAL_SIZE=2
+rank() { # becomes the rank, whose launcher is the parent
+	export PMIX_RANK=$1 OMPI_COMM_WORLD_RANK=$1 OMPI_COMM_WORLD_LOCAL_RANK=$1
+	shift
+	exec "$@"
+}
+mkfifo begun
+rank 0 strace -D -f -qq -e trace=execveat -e inject=execveat:delay_enter=700000 -o held "$@" sh -c 'echo >begun; sleep 0.4' &
+read -r _ <begun
+(rank 1 "$@" true) || exit
+wait $!
+sleep 1
+echo "$(grep -c 'execveat(' held) held, $(pgrep -cfx -U "$(id -u)" rt-holder) left"
+S
+check late-holder 0 "^1 held, 0 left" run sh ./late "${app[@]}" --
+
 # Two nodes, which are network namespaces: the ranks of each share a container, and reach those of the other. The name of a node is
 # its address, since nothing here knows names.
 cat >"$work/home/sum.py" <<'P'

@@ -352,12 +352,13 @@ impl<'a> Joining<'a> {
             (true, Some(ranks)) => Some((target.pidfd.try_clone().context(|| "copy a pidfd")?, ranks)),
             _ => None,
         };
-        if let Some(code) = self.join_member(store, dir, tried, target.pidfd, holder)? {
+        if let Some(code) = self.join_member(store, dir, tried, target.pidfd, holder.as_ref())? {
             return Ok(Some(code));
         }
+        // One that holds the container may not have executed its program yet.
         for member in dir.members()?.into_iter().filter(|member| member.pid != tried.pid) {
             if let Some(pidfd) = member.open(self.proc)?
-                && let Some(code) = self.join_member(store, dir, member, pidfd, None)?
+                && let Some(code) = self.join_member(store, dir, member, pidfd, holder.as_ref())?
             {
                 return Ok(Some(code));
             }
@@ -373,7 +374,7 @@ impl<'a> Joining<'a> {
         dir: &ContainerDir,
         member: Member,
         pidfd: OwnedFd,
-        holder: Option<(OwnedFd, u32)>,
+        holder: Option<&(OwnedFd, u32)>,
     ) -> Result<Option<u8>> {
         let namespaces = match self.persistent {
             true => self.namespaces_of_persistent(dir)?,
@@ -383,7 +384,7 @@ impl<'a> Joining<'a> {
         // setns(2), so who is listed must be inside already.
         let joined = || {
             dir.add_member(self.own_member(member.identity)?)?;
-            match &holder {
+            match holder {
                 Some((holder, ranks)) if dir.count_members()? >= *ranks as usize => {
                     rt_sys::signal::send_pidfd(holder, libc::SIGKILL).map(|_| ())
                 }
