@@ -7,13 +7,12 @@ use super::table::*;
 use crate::store::Store;
 use rt_spec::state::Status;
 use rt_sys::bail;
+use rt_sys::cgroup::Cgroups;
+use rt_sys::cgroup::Files::{V1, V2};
 use rt_sys::error::{Context, Result};
-use rt_sys::mount::unescape;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// Prints one sample, or one per interval until the container has stopped.
@@ -24,7 +23,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     };
     let Named { store, id, .. } = super::find(call)?;
     let Some(pid) = running(&store, &id)? else { bail!("container not running: {id}") };
-    let groups = Cgroups::of(pid)?;
+    let groups = Usage(Cgroups::of(pid).context(|| "events")?);
     let mut killed = groups.oom_kills();
     loop {
         print(&Event { kind: "stats", id: &id, data: Some(groups.stats()) })?;
@@ -98,53 +97,10 @@ fn duration(text: &str) -> Result<Duration> {
     }
 }
 
-/// The cgroups of a process, as directories that the caller sees (cgroups(7)).
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Cgroups {
-    /// A version 1 controller and its directory.
-    v1: Vec<(String, PathBuf)>,
-    v2: Option<PathBuf>,
-}
+/// What the cgroups of a process have used.
+struct Usage(Cgroups);
 
-/// The files of one controller, which have other names in each version.
-enum Files<'a> {
-    V1(&'a Path),
-    V2(&'a Path),
-}
-use Files::{V1, V2};
-
-impl Cgroups {
-    fn of(pid: i32) -> Result<Cgroups> {
-        let read = |path: String| std::fs::read_to_string(&path).context(|| format!("events: read {path}"));
-        Ok(Cgroups::find(&read(format!("/proc/{pid}/cgroup"))?, &read("/proc/self/mountinfo".into())?))
-    }
-
-    /// Brings the lines of proc_pid_cgroup(5) and proc_pid_mountinfo(5) together. What is not
-    /// mounted, or only in a part that the process is not in, is left out.
-    fn find(cgroup: &str, mountinfo: &str) -> Cgroups {
-        let mut found = Cgroups::default();
-        for line in cgroup.lines() {
-            let mut fields = line.splitn(3, ':').skip(1);
-            let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
-            for controller in controllers.split(',') {
-                let dir = mountinfo.lines().find_map(|mount| directory(mount, controller, path));
-                match (controller, dir) {
-                    ("", dir) => found.v2 = dir,
-                    (_, Some(dir)) => found.v1.push((controller.to_owned(), dir)),
-                    (_, None) => {}
-                }
-            }
-        }
-        found
-    }
-
-    fn files(&self, controller: &str) -> Option<Files<'_>> {
-        match self.v1.iter().find(|(name, _)| name == controller) {
-            Some((_, dir)) => Some(V1(dir)),
-            None => self.v2.as_deref().map(V2),
-        }
-    }
-
+impl Usage {
     /// The `data` of runc's events. A figure that no file gives is left out.
     fn stats(&self) -> Value {
         json!({
@@ -161,7 +117,7 @@ impl Cgroups {
 
     /// In nanoseconds.
     fn cpu(&self) -> Value {
-        let (usage, throttling, pressure) = match (self.files("cpu"), self.files("cpuacct")) {
+        let (usage, throttling, pressure) = match (self.0.files("cpu"), self.0.files("cpuacct")) {
             (Some(V2(dir)), _) => {
                 let stat = table(dir, "cpu.stat");
                 let nanos = |key| stat.get(key).and_then(Value::as_u64).map(|micros| micros * 1000);
@@ -213,7 +169,7 @@ impl Cgroups {
     }
 
     fn cpuset(&self) -> Value {
-        let lists = match self.files("cpuset") {
+        let lists = match self.0.files("cpuset") {
             Some(V1(dir)) => [("cpus", read(dir, "cpuset.cpus")), ("mems", read(dir, "cpuset.mems"))],
             Some(V2(dir)) => {
                 [("cpus", read(dir, "cpuset.cpus.effective")), ("mems", read(dir, "cpuset.mems.effective"))]
@@ -225,7 +181,7 @@ impl Cgroups {
 
     /// In bytes.
     fn memory(&self) -> Value {
-        match self.files("memory") {
+        match self.0.files("memory") {
             Some(V1(dir)) => {
                 let entry = |kind: &str| {
                     let file = |what: &str| number(dir, &format!("memory.{kind}{what}"));
@@ -276,14 +232,14 @@ impl Cgroups {
     }
 
     fn pids(&self) -> Value {
-        let Some(V1(dir) | V2(dir)) = self.files("pids") else { return json!({}) };
+        let Some(V1(dir) | V2(dir)) = self.0.files("pids") else { return json!({}) };
         // No limit is 0 here.
         let limit = number(dir, "pids.max").filter(|&limit| limit != u64::MAX);
         fields([("current", number(dir, "pids.current")), ("limit", limit)])
     }
 
     fn blkio(&self) -> Value {
-        match self.files("blkio") {
+        match self.0.files("blkio") {
             Some(V1(dir)) => json!({
                 "ioServiceBytesRecursive": operations(dir, "blkio.throttle.io_service_bytes_recursive"),
                 "ioServicedRecursive": operations(dir, "blkio.throttle.io_serviced_recursive"),
@@ -302,7 +258,7 @@ impl Cgroups {
 
     /// By page size, in bytes.
     fn hugetlb(&self) -> Value {
-        let Some(files) = self.files("hugetlb") else { return json!({}) };
+        let Some(files) = self.0.files("hugetlb") else { return json!({}) };
         let (V1(dir) | V2(dir)) = files;
         let usage = if let V1(_) = files { ".usage_in_bytes" } else { ".current" };
         let mut sizes = Map::new();
@@ -323,33 +279,13 @@ impl Cgroups {
 
     /// How many processes the kernel has killed for memory.
     fn oom_kills(&self) -> u64 {
-        let events = match self.files("memory") {
+        let events = match self.0.files("memory") {
             Some(V1(dir)) => table(dir, "memory.oom_control"),
             Some(V2(dir)) => table(dir, "memory.events"),
             None => return 0,
         };
         events.get("oom_kill").and_then(Value::as_u64).unwrap_or(0)
     }
-}
-
-/// The directory of `path` below a mount of `controller`'s hierarchy, the second version's where it
-/// is empty.
-fn directory(mount: &str, controller: &str, path: &str) -> Option<PathBuf> {
-    let (mount, fs) = mount.split_once(" - ")?;
-    let mut fs = fs.split(' ');
-    let (fstype, options) = (fs.next()?, fs.nth(1).unwrap_or_default());
-    let serves = match controller {
-        "" => fstype == "cgroup2",
-        _ => fstype == "cgroup" && options.split(',').any(|option| option == controller),
-    };
-    let mut mount = mount.split(' ').skip(3);
-    let (root, point) = (mount.next()?, mount.next()?);
-    let below = Path::new(path).strip_prefix(root).ok().filter(|_| serves)?;
-    // Outside the caller's cgroup namespace.
-    if below.starts_with("..") {
-        return None;
-    }
-    Some(PathBuf::from(OsString::from_vec(unescape(point.as_bytes()))).join(below))
 }
 
 fn read(dir: &Path, file: &str) -> Option<String> {
@@ -447,23 +383,7 @@ fn members(list: &str) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const MOUNTS: &str = "\
-30 20 0:26 / /sys/fs/cgroup/unified rw,nosuid - cgroup2 cgroup2 rw
-31 20 0:27 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct
-32 20 0:28 /job /mnt/a\\040b rw - cgroup cgroup rw,memory
-33 20 0:29 /other /mnt/pids rw - cgroup cgroup rw,pids
-";
-
-    #[test]
-    fn cgroups_are_found_in_a_hybrid_layout() {
-        let found = Cgroups::find("4:pids:/job\n3:memory:/job/1\n2:cpu,cpuacct:/job\n0::/job/2\n", MOUNTS);
-        let v1 = [("memory", "/mnt/a b/1"), ("cpu", "/sys/fs/cgroup/cpu,cpuacct/job")];
-        let mut v1: Vec<(String, PathBuf)> = v1.map(|(c, d)| (c.into(), d.into())).into();
-        v1.push(("cpuacct".into(), "/sys/fs/cgroup/cpu,cpuacct/job".into()));
-        assert_eq!(found, Cgroups { v1, v2: Some("/sys/fs/cgroup/unified/job/2".into()) });
-        assert_eq!(Cgroups::find("0::/../..\n", MOUNTS), Cgroups::default());
-    }
+    use std::path::PathBuf;
 
     /// A directory with these files, removed when dropped.
     struct Dir(PathBuf);
@@ -510,7 +430,7 @@ mod tests {
                 ("hugetlb.2MB.events", "max 3\n"),
             ],
         );
-        let groups = Cgroups { v1: Vec::new(), v2: Some(dir.0.clone()) };
+        let groups = Usage(Cgroups { v1: Vec::new(), v2: Some(dir.0.clone()) });
         let read =
             |major, minor, op: &str, value| json!({"major": major, "minor": minor, "op": op, "value": value});
         assert_eq!(
@@ -561,7 +481,7 @@ mod tests {
             ],
         );
         let all = ["cpu", "cpuacct", "memory", "pids", "blkio"].map(|c| (c.to_owned(), dir.0.clone()));
-        let groups = Cgroups { v1: all.into(), v2: None };
+        let groups = Usage(Cgroups { v1: all.into(), v2: None });
         assert_eq!(
             groups.cpu(),
             json!({
@@ -593,6 +513,6 @@ mod tests {
     #[test]
     fn this_process_has_figures() {
         // Whatever the layout of this machine is, nothing fails.
-        assert!(Cgroups::of(std::process::id() as i32).unwrap().stats().is_object());
+        assert!(Usage(Cgroups::of(std::process::id() as i32).unwrap()).stats().is_object());
     }
 }

@@ -13,6 +13,7 @@ pub mod account;
 pub mod alloc;
 pub mod caller;
 pub mod caps;
+pub mod cgroup;
 pub mod disk;
 pub mod error;
 pub mod fd;
