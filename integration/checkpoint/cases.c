@@ -795,6 +795,19 @@ static void removed_sparse_one(bool is_open)
 static void removed_sparse(void) { removed_sparse_one(false); }
 static void removed_sparse_open(void) { removed_sparse_one(true); }
 
+// All of it is written.
+static void removed_heavy(void)
+{
+	int fd;
+	size_t size = 40 << 20;
+	char *map = removed_memory(size, &fd, "/removed");
+	for (size_t at = 0; at < size; at += 4096)
+		memset(map + at, 1 + at / 4096 % 100, 4096);
+	stay();
+	for (size_t at = 0; at < size; at++)
+		MUST(map[at] == (char)(1 + at / 4096 % 100));
+}
+
 // Many of them, in two processes, which say so where they share one no more; the end of one of them is none of that.
 static void removed_many(void)
 {
@@ -1932,7 +1945,7 @@ static const struct {
 	{ "removed-mapping", removed_mapping }, { "removed-open", removed_open }, { "removed-unnamed", removed_unnamed }, { "removed-twice", removed_twice }, { "removed-newline", removed_newline }, { "removed-part", removed_part }, { "copied-up", copied_up }, { "removed-fifo", removed_fifo }, { "removed-vdso", removed_vdso }, { "removed-dispatch", removed_dispatch }, { "removed-outside", removed_outside },
 	{ "removed-semaphore", removed_semaphore }, { "removed-semaphore-later", removed_semaphore_later }, { "removed-names", removed_names },
 	{ "removed-passed", removed_passed }, { "removed-locked", removed_locked }, { "removed-flags", removed_flags }, { "removed-lock", removed_lock }, { "removed-signals", removed_signals },
-	{ "removed-longer", removed_longer }, { "removed-sparse", removed_sparse }, { "removed-sparse-open", removed_sparse_open }, { "removed-many", removed_many },
+	{ "removed-longer", removed_longer }, { "removed-sparse", removed_sparse }, { "removed-sparse-open", removed_sparse_open }, { "removed-many", removed_many }, { "removed-heavy", removed_heavy },
 	{ "shared-file", shared_file }, { "shared-file-to-read", shared_file_to_read },
 	{ "system-v", system_v }, { "semaphore", semaphore }, { "queue", queue }, { "uring", uring },
 	{ "outside", outside }, { "other", stay }, { "stopped", stopped }, { "stops-of-children", stops_of_children }, { "told-by-handler", told_by_handler }, { "ends-then", ends_then }, { "continues", continues }, { "large", large }, { "proc-cwd", proc_cwd }, { "proc-file", proc_file },

@@ -6,14 +6,17 @@
 use super::processes::Process;
 use super::reach;
 use super::removed::{Open, Piece, Removed};
+use rt_sys::cgroup::{self, Cgroups};
 use rt_sys::error::{Context, Result};
 use rt_sys::inject::Held;
 use rt_sys::{bail, err, fd, tree};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::Errno;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -23,6 +26,7 @@ use std::time::Instant;
 const LONGEST: usize = 249;
 /// How much is copied at a time, in bytes.
 const CHUNK: usize = 1 << 20;
+const MIB: u64 = 1 << 20;
 
 /// Where the program gets it from.
 #[derive(Debug)]
@@ -41,8 +45,8 @@ pub(super) struct Exchange<'a> {
     removed: &'a Removed<'a>,
     /// All threads, by their numbers here. The first one of a process makes its calls.
     held: &'a BTreeMap<i32, Held>,
-    /// When it is to be made.
-    end: Instant,
+    /// When it is to be made. How long it takes to copy the content is not the program's doing.
+    end: &'a Cell<Instant>,
     /// What is done in the end, whatever has become of it.
     clean: Vec<Call<'a>>,
     /// What undoes what has been done, the last step last.
@@ -50,7 +54,11 @@ pub(super) struct Exchange<'a> {
 }
 
 impl<'a> Exchange<'a> {
-    pub(super) fn new(removed: &'a Removed<'a>, held: &'a BTreeMap<i32, Held>, end: Instant) -> Self {
+    pub(super) fn new(
+        removed: &'a Removed<'a>,
+        held: &'a BTreeMap<i32, Held>,
+        end: &'a Cell<Instant>,
+    ) -> Self {
         Exchange { removed, held, end, clean: Vec::new(), undo: Vec::new() }
     }
 
@@ -82,7 +90,7 @@ impl<'a> Exchange<'a> {
     }
 
     fn check_time(&self) -> Result<()> {
-        match Instant::now() > self.end {
+        match Instant::now() > self.end.get() {
             true => Err(err!("the program takes too long").hint("try again")),
             false => Ok(()),
         }
@@ -224,42 +232,77 @@ impl<'a> Exchange<'a> {
             bail!("{}: no file in memory", shown());
         }
         let file = fs::open(fd::link(&file), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).context(shown)?;
-        self.fill(&File::from(file), maker, free)?;
+        let file = File::from(file);
+        let length = self.removed.length();
+        file.set_len(length).context(shown)?;
+        // What this process wrote to the file would be its own memory in the eyes of control groups, and be the program's all the same.
+        // What it writes to memory of the program is the program's.
+        let (protection, how) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        let at = held.call(libc::SYS_mmap, [0, length, protection as u64, how as u64, number, 0])?;
+        let begun = Instant::now();
+        let size = self.fill(maker, at, free);
+        let taken = begun.elapsed();
+        self.end.set(self.end.get() + taken);
+        self.held.values().for_each(|held| held.extend(taken));
+        held.call(libc::SYS_munmap, [at, length, 0, 0, 0, 0])?;
+        if let Some(mode) = self.removed.mode() {
+            fs::fchmod(&file, mode).context(shown)?;
+        }
+        file.set_len(size?).context(shown)?;
         let path = PathBuf::from(format!("/proc/{}/fd/{number}", maker.inside));
         Ok((path, [device, stat.st_ino.to_string()]))
     }
 
-    /// Copies the content to `file`.
-    fn fill(&self, file: &File, maker: &Process, free: Option<u64>) -> Result<()> {
+    /// Copies the content to address `to` of `maker`, where there is nothing yet. Returns its size in bytes.
+    fn fill(&self, maker: &Process, to: u64, free: Option<u64>) -> Result<u64> {
+        let memory = maker.dir().join("mem");
+        let memory = File::options().read(true).write(true).open(&memory);
+        let memory = memory.context(|| format!("look at the memory of {}", maker.shown()))?;
         let length = self.removed.length();
-        let size = match (self.reader()?, self.removed.size()) {
-            (Some(reader), Some((size, _))) => {
-                tree::copy_content(reader.as_fd(), file.as_fd(), size).context(|| "copy a file")?;
-                size
-            }
-            // The kernel finds room for each page that is read, and says the same of one without as of one behind the end.
-            _ if free.is_some_and(|free| free < length) => {
-                let remedy = "have the program keep it open, or give its file system more room";
-                return Err(self.removed.refused("whose file system is nearly full", remedy));
-            }
-            (_, known) => {
-                let read = self.copy_memory(maker, file)?;
-                match known {
-                    Some((size, _)) if size > read => bail!("{}: its memory cannot be read", maker.shown()),
-                    Some((size, _)) => size,
-                    None if read < length => {
-                        return Err(self
-                            .removed
-                            .refused("and is longer than the file", "map no more than there is"));
-                    }
-                    None => read,
+        let (reader, known) = (self.reader()?, self.removed.known());
+        if let (Some(reader), Some((size, room))) = (reader, known) {
+            self.check_room(maker, room)?;
+            let reader = File::from(reader);
+            let mut at = 0;
+            while let Some(data) = tree::next_data(reader.as_fd(), at, size).context(|| "copy a file")? {
+                at = data.end;
+                if copy(&reader, 0, &data, &memory, to)? < data.end {
+                    bail!("{} has become shorter", self.removed.name);
                 }
             }
-        };
-        if let Some((_, mode)) = self.removed.size() {
-            fs::fchmod(file, mode).context(|| "give a file in memory its mode")?;
+            return Ok(size);
         }
-        file.set_len(size).context(|| "give a file in memory its size")
+        // The kernel finds room for each page that is read, and says the same of one without as of one behind the end.
+        if free.is_some_and(|free| free < length) {
+            let remedy = "have the program keep it open, or give its file system more room";
+            return Err(self.removed.refused("whose file system is nearly full", remedy));
+        }
+        self.check_room(maker, length)?;
+        let read = copy(&memory, self.removed.pieces[0].addresses.start, &(0..length), &memory, to)?;
+        match known {
+            Some((size, _)) if size > read => bail!("{}: its memory cannot be read", maker.shown()),
+            Some((size, _)) => Ok(size),
+            None if read < length => {
+                Err(self.removed.refused("and is longer than the file", "map no more than there is"))
+            }
+            None => Ok(read),
+        }
+    }
+
+    /// Refuses a copy of `needed` bytes for which `maker` has no memory: the kernel would make room by ending processes of the job.
+    fn check_room(&self, maker: &Process, needed: u64) -> Result<()> {
+        let group = Cgroups::of(maker.pid)?.memory_left()?;
+        let left = group.into_iter().chain(cgroup::host_memory_left()?).min();
+        match left {
+            Some(left) if left < needed => {
+                let [needed, left] = [needed.div_ceil(MIB), left / MIB];
+                let what = format!(
+                    "a second copy of which takes {needed} MiB for a moment, and {left} MiB are left"
+                );
+                Err(self.removed.refused(&what, "give the job more memory"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The file itself, where a process has it open and this one may read it.
@@ -271,35 +314,36 @@ impl<'a> Exchange<'a> {
             file => file.map(Some).context(|| format!("read {}", path.display())),
         }
     }
-
-    /// Copies what `maker` has mapped. Returns how much there is: behind the end of the file no page can be had.
-    fn copy_memory(&self, maker: &Process, file: &File) -> Result<u64> {
-        let memory = File::open(maker.dir().join("mem")).context(|| format!("look at {}", maker.shown()))?;
-        let (start, length) = (self.removed.pieces[0].addresses.start, self.removed.length());
-        let mut at = 0;
-        let mut chunk = vec![0; CHUNK];
-        while at < length {
-            let most = usize::try_from(length - at).map_or(CHUNK, |rest| rest.min(CHUNK));
-            let read = match memory.read_at(&mut chunk[..most], start + at) {
-                Err(e) if e.raw_os_error() == Some(libc::EIO) => 0,
-                read => read.context(|| format!("read the memory of {}", maker.shown()))?,
-            };
-            if read == 0 {
-                break;
-            }
-            write_pages(file, &chunk[..read], at)?;
-            at += read as u64;
-        }
-        Ok(at)
-    }
 }
 
-/// Writes those pages that are not zero everywhere: the others need no memory.
-fn write_pages(file: &File, bytes: &[u8], at: u64) -> Result<()> {
+/// Copies `part` of a content that begins at `begin` of `from` to a place that begins at `to` of `memory`, and is zero yet: pages that are
+/// zero everywhere need no memory. Returns where it ends; behind the end of a file no page of memory can be had.
+fn copy(from: &File, begin: u64, part: &Range<u64>, memory: &File, to: u64) -> Result<u64> {
     let page = rt_sys::start::page_size();
-    let written = |part: &&[u8]| part.iter().any(|byte| *byte != 0);
-    for (number, part) in bytes.chunks(page).enumerate().filter(|(_, part)| written(part)) {
-        file.write_all_at(part, at + (number * page) as u64).context(|| "write a file in memory")?;
+    let mut chunk = vec![0; CHUNK];
+    let mut at = part.start;
+    while at < part.end {
+        let most = usize::try_from(part.end - at).map_or(CHUNK, |rest| rest.min(CHUNK));
+        let read = match from.read_at(&mut chunk[..most], begin + at) {
+            Err(e) if e.raw_os_error() == Some(libc::EIO) => 0,
+            read => read.context(|| "read the content of a file")?,
+        };
+        if read == 0 {
+            break;
+        }
+        let is_written = |page: &&[u8]| page.iter().any(|byte| *byte != 0);
+        let pages: Vec<&[u8]> = chunk[..read].chunks(page).collect();
+        let mut done = 0;
+        for alike in pages.chunk_by(|one, next| is_written(one) == is_written(next)) {
+            let bytes = &chunk[done..read.min(done + alike.len() * page)];
+            if is_written(&alike[0]) {
+                memory
+                    .write_all_at(bytes, to + at + done as u64)
+                    .context(|| "write memory of the program")?;
+            }
+            done += bytes.len();
+        }
+        at += read as u64;
     }
-    Ok(())
+    Ok(at)
 }

@@ -24,6 +24,7 @@ use rustix::fd::{AsFd, AsRawFd};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use std::cell::Cell;
 use std::cmp::Ordering;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -278,9 +279,16 @@ impl<'a> Removed<'a> {
         self.pieces.first().map_or(0, |piece| piece.addresses.end - piece.addresses.start)
     }
 
-    /// Its size in bytes, and its mode; `None` where nobody has it open.
-    pub(super) fn size(&self) -> Option<(u64, Mode)> {
-        self.known.map(|stat| (stat.st_size.unsigned_abs(), Mode::from_raw_mode(stat.st_mode & 0o7777)))
+    /// Its mode; `None` where nobody has it open.
+    pub(super) fn mode(&self) -> Option<Mode> {
+        self.known.map(|stat| Mode::from_raw_mode(stat.st_mode & 0o7777))
+    }
+
+    /// Its size, and how much of it there is in memory, in bytes; `None` where nobody has it open.
+    pub(super) fn known(&self) -> Option<(u64, u64)> {
+        // Blocks of 512 bytes (stat(3type)).
+        self.known
+            .map(|stat| (stat.st_size.unsigned_abs(), stat.st_blocks.unsigned_abs().saturating_mul(512)))
     }
 
     pub(super) fn refused(&self, what: &str, remedy: &str) -> Error {
@@ -481,8 +489,9 @@ pub(super) fn replace(tree: &Tree, inside: &Inside<'_>, several_ids: bool) -> Re
     if descriptors.iter().any(|descriptor| descriptor.field("scm_fds").is_some_and(|count| count != "0")) {
         return Err(reach::is_on_its_way());
     }
+    let end = Cell::new(end);
     for removed in Removed::all(tree, inside, &descriptors, several_ids)? {
-        Exchange::new(&removed, &held, end).make(&removed.origin(inside)?)?;
+        Exchange::new(&removed, &held, &end).make(&removed.origin(inside)?)?;
     }
     Ok(())
 }

@@ -172,7 +172,7 @@ pub struct Held {
     /// Its id, also that of its process where it is the first.
     pub id: i32,
     /// When it makes no more calls.
-    end: Instant,
+    end: Cell<Instant>,
     /// Where the instruction is that makes its calls.
     instruction: OnceCell<u64>,
     /// It has other registers than its own, and does not stop to get them back.
@@ -195,7 +195,7 @@ impl Held {
     pub fn begin_until(id: i32, end: Instant) -> Result<Held> {
         request(libc::PTRACE_SEIZE as _, id, 0, libc::PTRACE_O_TRACESYSGOOD as u64)
             .context(|| format!("trace thread {id}"))?;
-        let held = Held { id, end, instruction: OnceCell::new(), is_lost: Cell::new(false) };
+        let held = Held { id, end: Cell::new(end), instruction: OnceCell::new(), is_lost: Cell::new(false) };
         loop {
             request(libc::PTRACE_INTERRUPT as _, id, 0, 0).context(|| format!("stop thread {id}"))?;
             let status = held.wait()?;
@@ -206,6 +206,11 @@ impl Held {
             request(libc::PTRACE_CONT as _, id, 0, u64::from(libc::WSTOPSIG(status).unsigned_abs()))
                 .context(|| format!("continue thread {id}"))?;
         }
+    }
+
+    /// Lets it make calls for so much longer: its caller has done something else meanwhile.
+    pub fn extend(&self, by: Duration) {
+        self.end.set(self.end.get() + by);
     }
 
     /// Has the kernel end the thread's process if this one ends while it is held, by whatever: in the middle of a call it would go on with
@@ -226,7 +231,7 @@ impl Held {
     /// Those of the call. ETIMEDOUT: it has not come to its end in time.
     pub fn call(&self, number: libc::c_long, args: [u64; 6]) -> Result<u64> {
         let shown = || format!("have thread {} make a system call", self.id);
-        if self.is_lost.get() || Instant::now() > self.end {
+        if self.is_lost.get() || Instant::now() > self.end.get() {
             return Err(Error::from(Errno::TIMEDOUT).context(shown()));
         }
         let at = self.instruction().context(shown)?;

@@ -271,7 +271,10 @@ pub fn copy_content(from: BorrowedFd<'_>, to: BorrowedFd<'_>, size: u64) -> Resu
 
 /// Where the next data of `file` is, from `at` on and below `size` (lseek(2), SEEK_DATA and SEEK_HOLE). A file system that
 /// knows nothing of holes shows the whole file as data.
-fn next_data(file: BorrowedFd<'_>, at: u64, size: u64) -> Result<Option<Range<u64>>, Errno> {
+///
+/// # Errors
+/// Those of lseek(2).
+pub fn next_data(file: BorrowedFd<'_>, at: u64, size: u64) -> Result<Option<Range<u64>>, Errno> {
     if at >= size {
         return Ok(None);
     }

@@ -3,5 +3,5 @@
 mod copy;
 mod remove;
 
-pub use self::copy::{Manner, copy, copy_attributes, copy_content, remove_access_lists};
+pub use self::copy::{Manner, copy, copy_attributes, copy_content, next_data, remove_access_lists};
 pub use self::remove::{remove, remove_contents, remove_path};
