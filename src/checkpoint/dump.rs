@@ -33,10 +33,6 @@ use rustix::fs::{self, Mode, OFlags};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-/// How long `resume` waits for a checkpoint to come to its end: one that somebody keeps waiting is not to keep the program.
-const RESUMED_WITHIN: Duration = Duration::from_secs(60);
 
 /// What `checkpoint` is asked to do.
 #[derive(Debug, Clone, Default)]
@@ -214,6 +210,17 @@ impl Subject {
         }
     }
 
+    /// Fails where the program has gone on meanwhile, by `rt resume` or anybody's SIGCONT: its files and its memory would be of two times.
+    fn check_stopped(&self, store: &Store) -> Result<()> {
+        let tree = self.tree_now(store)?;
+        let runs = tree.processes.iter().find(|process| !process.ends && process.state != 'T');
+        match runs {
+            None if store.load(&self.record.id)?.paused => Ok(()),
+            None => Err(err!("the program was continued meanwhile").hint("try again")),
+            Some(process) => Err(err!("{} was continued meanwhile", process.shown()).hint("try again")),
+        }
+    }
+
     /// Enters all namespaces of the container, in a process beside this one.
     fn join_all(&self) -> Result<()> {
         // The container's processes must not look into it: it has descriptors of the host.
@@ -375,7 +382,7 @@ pub(super) fn dump_at_last(
 
 /// Continues a paused container, and gives its processes back the GPUs that a checkpoint which was killed has parted them from.
 pub(crate) fn resume(store: &Store, id: &str) -> Result<()> {
-    let lock = store.container(id)?.lock_images_within(RESUMED_WITHIN);
+    let lock = store.container(id)?.lock_images_within(container::DUMPED_WITHIN, OFlags::empty());
     if let Err(e) = &lock {
         log::warn!("{e}: {id} goes on nevertheless");
     }
@@ -466,6 +473,7 @@ fn seal(
         numbers::append_to_others(&draft.image, &manifest.outputs())?;
     }
     manifest.files = contents::of(&draft.image)?;
+    subject.check_stopped(store)?;
     manifest.write(&draft.image)?;
     draft.finish()
 }
@@ -492,6 +500,7 @@ fn run_criu(
     let own = memory_fs::own(&subject.spec);
     let inside = found.by_several_ids.then(|| Inside::of(&tree.program().dir(), &own)).transpose()?;
     let places = inside.as_ref().map(|inside| Places::of_several(inside, &found.files.users));
+    let hosts = mount::table()?;
     let dumped = aside::run(|| {
         subject.join_all()?;
         if subject.namespaces.contains(Namespace::Ipc) {
@@ -505,7 +514,7 @@ fn run_criu(
         reach::check_names(image)?;
         places::check_removed(image)?;
         places.as_ref().map_or(Ok(()), |places| places.check_image(image))?;
-        memory_fs::save(memory, image)
+        memory_fs::save(memory, &hosts, image)
     });
     dumped.map_err(|e| {
         criu_log::explain_in(e, log_in, "dump.log").context(format!("image {}", options.image.display()))

@@ -3,8 +3,9 @@
 
 use super::files::is_one;
 use super::image::Image;
+use super::reach;
 use rt_spec::{Spec, mounts};
-use rt_sys::error::{Context, Result};
+use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Mounted, Propagation, PropagationType};
 use rt_sys::tree::{self, Manner};
 use rt_sys::{bail, disk, fd};
@@ -19,32 +20,29 @@ pub(super) const TMPFS: u64 = 0x0102_1994;
 /// Around what is mounted inside, whose content is none of the file system in memory.
 const MANNER: Manner = Manner { around_mounts: true, whole: true };
 
-/// Where the config mounts file systems in memory that can be written to. /dev is made anew with its devices.
+/// Where the config mounts file systems in memory that can be written to, and nothing over them: a directory of the host's there is no
+/// content of the container's. /dev is made anew with its devices.
 pub(super) fn of_config(spec: &Spec) -> Vec<PathBuf> {
-    let of_memory = spec.mounts().iter().flatten().filter(|mount| {
+    let all = spec.mounts().as_deref().unwrap_or_default();
+    let of_memory = all.iter().enumerate().filter(|(number, mount)| {
         let read_only = mount.options().iter().flatten().any(|option| option == "ro");
-        mount.typ().as_deref() == Some("tmpfs") && !read_only && !mounts::is_bind(mount)
+        let place = mount.destination();
+        let is_covered = || all[number + 1..].iter().any(|later| place.starts_with(later.destination()));
+        mount.typ().as_deref() == Some("tmpfs") && !read_only && !mounts::is_bind(mount) && !is_covered()
     });
-    let mut places: Vec<PathBuf> = of_memory.map(|mount| mount.destination().clone()).collect();
+    let mut places: Vec<PathBuf> = of_memory.map(|(_, mount)| mount.destination().clone()).collect();
     places.retain(|place| place != Path::new("/dev"));
-    places.dedup();
     places
 }
 
-/// Those to which no path of the host leads, and at whose place nothing else is mounted behind. Where the root is shared, all that is
-/// mounted below it can be on the host, too.
+/// Those to which no path of the host leads. Where the root is shared, all that is mounted below it can be on the host, too.
 pub(super) fn own(spec: &Spec) -> Vec<PathBuf> {
     let propagation = spec.linux().as_ref().and_then(|linux| linux.rootfs_propagation().as_deref());
     if let Some(Propagation { kind: PropagationType::Shared, .. }) = propagation.and_then(mounts::propagation)
     {
         return Vec::new();
     }
-    let mut places = of_config(spec);
-    places.retain(|place| {
-        let mut there = spec.mounts().iter().flatten().filter(|mount| mount.destination() == place);
-        there.all(|mount| mount.typ().as_deref() == Some("tmpfs") && !mounts::is_bind(mount))
-    });
-    places
+    of_config(spec)
 }
 
 /// Where `places` of the config are in the container of the process with the directory `process` in procfs: the image can have links there.
@@ -78,8 +76,8 @@ pub(super) fn find(mut places: Vec<PathBuf>, process: &Path, hosts: &[Mounted]) 
     Ok(places)
 }
 
-/// Copies the content of all `places` of this process's mount namespace into the image.
-pub(super) fn save(places: &[PathBuf], image: &Image) -> Result<()> {
+/// Copies the content of all `places` of this process's mount namespace into the image. None of them is one of the `hosts`.
+pub(super) fn save(places: &[PathBuf], hosts: &[Mounted], image: &Image) -> Result<()> {
     for (number, place) in places.iter().enumerate() {
         let shown = || format!("save {}", place.display());
         let name = format!("memory-{number}");
@@ -89,13 +87,8 @@ pub(super) fn save(places: &[PathBuf], image: &Image) -> Result<()> {
         let target = open_below(&image.dir, Path::new(&root_of(number))).context(shown)?;
         // A list that it inherits from the directory of the image is not the program's.
         tree::remove_access_lists(&target).context(shown)?;
-        let source = open(place)?;
-        copy(&source, &target).context(shown).map_err(|e| match e.errno() {
-            Some(errno) if NOT_EVERYWHERE.contains(&errno) => {
-                e.hint("the image's file system cannot hold that: name a directory on another one")
-            }
-            _ => e,
-        })?;
+        let source = open(place, hosts)?;
+        copy(&source, &target).context(shown).map_err(not_everywhere)?;
     }
     Ok(())
 }
@@ -112,6 +105,24 @@ const NOT_EVERYWHERE: [i32; 8] = [
     libc::ENOSPC,
 ];
 
+/// Says of an error that it can be the file system's of the image.
+pub(super) fn not_everywhere(e: Error) -> Error {
+    match e.errno() {
+        Some(errno) if NOT_EVERYWHERE.contains(&errno) => {
+            e.hint("the image's file system cannot hold that: name a directory on another one")
+        }
+        _ => e,
+    }
+}
+
+/// Says of an error that it can be the kernel's, of a file system in memory.
+pub(super) fn not_in_memory(e: Error) -> Error {
+    match e.is(libc::EOPNOTSUPP) {
+        true => e.hint("this node's kernel cannot hold that in memory: user attributes need Linux 6.6"),
+        false => e,
+    }
+}
+
 /// Where an image has the content of the file system `number`, whose root's owner and mode the directory has.
 fn root_of(number: usize) -> String {
     format!("memory-{number}/root")
@@ -126,8 +137,13 @@ fn copy(from: &OwnedFd, to: &OwnedFd) -> Result<()> {
     Ok(fs::fchmod(to, Mode::from_raw_mode(stat.st_mode & 0o7777))?)
 }
 
-/// Copies it back. `places` are those of the image: only what the config mounts in memory, too, is written to.
-pub(super) fn restore(places: &[PathBuf], of_config: &[PathBuf], image: &Image) -> Result<()> {
+/// Copies it back. `places` are those of the image: only what the config mounts in memory, too, is written to, and none of the `hosts`.
+pub(super) fn restore(
+    places: &[PathBuf],
+    of_config: &[PathBuf],
+    hosts: &[Mounted],
+    image: &Image,
+) -> Result<()> {
     for (number, place) in places.iter().enumerate() {
         let shown = || format!("restore {}", place.display());
         if !of_config.contains(place) {
@@ -137,23 +153,21 @@ pub(super) fn restore(places: &[PathBuf], of_config: &[PathBuf], image: &Image) 
             );
         }
         let source = open_below(&image.dir, Path::new(&root_of(number))).context(shown)?;
-        let target = open(place)?;
+        let target = open(place, hosts)?;
         // What the image of the container has there (tmpcopyup) the program may have changed or removed.
         match tree::remove_contents(&target, None) {
             // A mount stays, and is not entered.
             Err(e) if e.is(libc::EBUSY) => {}
             removed => removed.context(shown)?,
         }
-        copy(&source, &target).context(shown).map_err(|e| match e.is(libc::EOPNOTSUPP) {
-            true => e.hint("this node's kernel cannot hold that in memory: user attributes need Linux 6.6"),
-            false => e,
-        })?;
+        copy(&source, &target).context(shown).map_err(not_in_memory)?;
     }
     Ok(())
 }
 
-/// Opens a file system in memory of this container.
-fn open(place: &Path) -> Result<OwnedFd> {
+/// Opens a file system in memory of this container, which none of the `hosts` is: by a link of the image's, a mount of the config's can
+/// lie over another place than it says.
+fn open(place: &Path, hosts: &[Mounted]) -> Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let how = ResolveFlags::NO_SYMLINKS;
     let dir = fs::openat2(fs::CWD, place, flags, Mode::empty(), how)
@@ -161,10 +175,37 @@ fn open(place: &Path) -> Result<OwnedFd> {
     if fd::file_system(&dir)? != TMPFS {
         bail!("{}: no file system in memory", place.display());
     }
+    let device = reach::decimal(&reach::device_number(fd::stat(&dir)?.st_dev));
+    if hosts.iter().any(|mount| Some(&mount.device) == device.as_ref()) {
+        bail!("{}: it leads to no file system in memory of the container's own", place.display());
+    }
     Ok(dir)
 }
 
 fn open_below(dir: &OwnedFd, name: &Path) -> Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(fs::openat2(dir, name, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_another_mount_lies_over_is_none() {
+        let places = |mounts: serde_json::Value| {
+            let spec: Spec =
+                serde_json::from_value(json!({ "ociVersion": "1.0.2", "mounts": mounts })).unwrap();
+            of_config(&spec).iter().map(|place| place.display().to_string()).collect::<Vec<_>>()
+        };
+        let mount = |place: &str, kind: &str| json!({ "destination": place, "type": kind, "options": [] });
+        let (memory, host) = (|place| mount(place, "tmpfs"), |place| mount(place, "bind"));
+        assert_eq!(places(json!([memory("/tmp"), host("/tmp/below")])), ["/tmp"]);
+        assert_eq!(places(json!([host("/tmp"), memory("/tmp")])), ["/tmp"]);
+        assert_eq!(places(json!([memory("/tmp"), memory("/tmp/")])), ["/tmp/"]);
+        assert_eq!(places(json!([memory("/tmp"), host("/tmp/")])), [""; 0]);
+        assert_eq!(places(json!([memory("/data/cache"), memory("/tmp"), host("/data")])), ["/tmp"]);
+        assert_eq!(places(json!([memory("/data/cache"), host("/data/cach")])), ["/data/cache"]);
+    }
 }

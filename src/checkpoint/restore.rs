@@ -22,11 +22,12 @@ use crate::store::Store;
 use rt_config::Lookup;
 use rt_spec::Spec;
 use rt_sys::error::{Context, Error, Result};
+use rt_sys::mount::{self, Mounted};
 use rt_sys::ns::Namespaces;
 use rt_sys::process::{self, Memory};
 use rt_sys::{bail, err, fd, look, signal};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
@@ -55,6 +56,10 @@ struct Source {
     last_number: Option<OwnedFd>,
     /// Where criu writes its log, if not into the image.
     work: Option<OwnedFd>,
+    /// What is mounted where the caller is, none of which is the program's.
+    hosts: Vec<Mounted>,
+    /// Held until the program has its shared memory.
+    shared: Option<OwnedFd>,
 }
 
 /// What `restore` and `run --checkpoint` hand to the container.
@@ -232,7 +237,7 @@ impl Checkpoint for Restore {
         filters::check_image(&source.image, &most.filters)?;
         source.manifest.gpus.map(Path::new("/"))?;
         let memory = memory_fs::find(memory_fs::of_config(config), Path::new("/proc/self"), &[])?;
-        memory_fs::restore(&source.manifest.memory, &memory, &source.image)?;
+        memory_fs::restore(&source.manifest.memory, &memory, &source.hosts, &source.image)?;
         let own = memory_fs::own(config);
         let inside = Inside::of(Path::new("/proc/self"), &own)?;
         let users = &source.manifest.open.users;
@@ -287,6 +292,8 @@ impl Checkpoint for Restore {
 
     fn goes_on(&self, store: &Store, id: &str) -> Result<()> {
         let Some(source) = &self.source else { return Ok(()) };
+        // Init has a copy of the descriptor.
+        source.shared.as_ref().map_or(Ok(()), |lock| fs::flock(lock, fs::FlockOperation::Unlock))?;
         source.manifest.gpus.restore(store, id, source.cuda.as_ref())
     }
 
@@ -344,15 +351,14 @@ impl Source {
         let dir = dirs.next().ok_or_else(|| err!("the directory of the image was not opened"))?;
         let image = Image { path: image.path, dir };
         // The container's own /proc/sys is read-only.
-        let last_number = match rustix::fs::open(LAST_NUMBER, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
-        {
+        let last_number = match fs::open(LAST_NUMBER, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()) {
             Err(Errno::NOENT | Errno::ACCESS | Errno::PERM | Errno::ROFS) => None,
             opened => Some(opened.context(|| format!("open {LAST_NUMBER}"))?),
         };
-        manifest.shared.check_unused(&image)?;
+        let shared = manifest.shared.take(&image)?;
         let exe = container::executable(fd::open_proc()?.as_fd())?;
         let (cuda, work) = (programs.cuda.clone(), dirs.next());
-        Ok(Source { image, manifest, criu, exe, cuda, last_number, work })
+        Ok(Source { image, manifest, criu, exe, cuda, last_number, work, hosts: mount::table()?, shared })
     }
 
     /// Has what criu starts for itself get numbers above all of the image's. criu keeps /proc/PID of the last of those open, and takes it

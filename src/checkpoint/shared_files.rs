@@ -15,19 +15,23 @@ use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::Mounted;
 use rt_sys::{bail, caller, disk, err, fd, tree};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{self, AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// What helps.
 const REMEDY: &str = "give the container a /dev/shm of its own: --ipc private";
 
 /// The file of an image that says what restores have made, a line each.
 const MADE: &str = "shared-made";
+
+/// How long one restore of an image waits for another one.
+const LOCKED_WITHIN: Duration = Duration::from_secs(60);
 
 /// Where the kernel names this start of this machine. Devices and inodes in memory are others after the next one.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
@@ -122,6 +126,8 @@ pub(super) fn save(files: &BTreeSet<[String; 3]>, image: &Image) -> Result<Share
             fs::openat(&image.dir, name_of(saved.len()), create, Mode::RUSR | Mode::WUSR).context(shown)?;
         let size = stat.st_size.unsigned_abs();
         tree::copy_content(file.as_fd(), content.as_fd(), size).context(shown)?;
+        fd::chown_like(&content, &stat);
+        tree::copy_attributes(&file, &content).context(shown).map_err(memory_fs::not_everywhere)?;
         saved.push(SharedFile { path, mode: stat.st_mode & 0o7777, size, identity });
     }
     Ok(SharedFiles(saved))
@@ -140,11 +146,21 @@ impl SharedFiles {
         self.0.is_empty()
     }
 
-    /// Fails where a process has one of them, which a restore would change. This process must be where all processes are seen.
-    pub(super) fn check_unused(&self, image: &Image) -> Result<()> {
+    /// Keeps other restores of `image` from them for as long as the descriptor, or a copy of it, is open and locked, or waits for the one
+    /// that does. `None` where there are none, or the image cannot be written or locked.
+    ///
+    /// # Errors
+    /// A process has one of them, which a restore would change. This process must be where all processes are seen.
+    pub(super) fn take(&self, image: &Image) -> Result<Option<OwnedFd>> {
         if self.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
+        let lock = lock(image)?;
+        self.check_unused(image)?;
+        Ok(lock)
+    }
+
+    fn check_unused(&self, image: &Image) -> Result<()> {
         let (boot, made) = (boot()?, made_of(image)?);
         let own = self.0.iter().map(|file| (&file.path, &file.identity));
         let of_restores = made.iter().map(|(path, identity)| (path, identity));
@@ -184,7 +200,12 @@ impl SharedFiles {
                 fd::open_entry(&image.dir, name_of(number).as_str(), OFlags::RDONLY).context(shown)?;
             match file.find(&known, users)? {
                 Some(there) => {
-                    fs::ftruncate(&there, 0).context(shown)?;
+                    // Who may only read it, as another user, has it mapped perhaps: it is never shorter than it was, nor is going to be.
+                    let size = fd::stat(&there)?.st_size.unsigned_abs();
+                    let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                    if size > 0 {
+                        fs::fallocate(&there, how, 0, size).context(shown)?;
+                    }
                     file.fill(&content, &there).context(shown)?;
                 }
                 None => made.0.push((file.path.clone(), file.make(&content, image).context(shown)?)),
@@ -230,9 +251,11 @@ impl SharedFile {
         if is_it(&file)? { Ok(Some(file)) } else { refused("another file") }
     }
 
-    /// Gives the empty `file` content and mode.
+    /// Gives the empty `file` content, group, attributes and mode.
     fn fill(&self, content: &OwnedFd, file: &OwnedFd) -> Result<()> {
         tree::copy_content(content.as_fd(), file.as_fd(), self.size)?;
+        fd::chown_like(file, &fd::stat(content)?);
+        tree::copy_attributes(content, file).map_err(memory_fs::not_in_memory)?;
         Ok(fs::fchmod(file, Mode::from_raw_mode(self.mode))?)
     }
 
@@ -281,6 +304,29 @@ fn open_dir(path: &Path) -> Result<OwnedFd> {
     match fd::file_system(&dir)? {
         memory_fs::TMPFS => Ok(dir),
         _ => bail!("{}: no file system in memory", path.display()),
+    }
+}
+
+/// See [`SharedFiles::take`].
+fn lock(image: &Image) -> Result<Option<OwnedFd>> {
+    let shown = || format!("lock {}/{MADE}", image.path.display());
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = match fs::openat(&image.dir, MADE, flags, Mode::RUSR | Mode::WUSR) {
+        Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOSPC | Errno::DQUOT) => return Ok(None),
+        file => file.context(shown)?,
+    };
+    let end = Instant::now() + LOCKED_WITHIN;
+    loop {
+        match fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Some(file)),
+            Err(Errno::WOULDBLOCK) if Instant::now() < end => std::thread::sleep(Duration::from_millis(20)),
+            Err(Errno::WOULDBLOCK) => {
+                return Err(err!("{}: it is being restored", image.path.display()).hint("try again"));
+            }
+            // A file system that has no locks.
+            Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(None),
+            Err(e) => return Err(e).context(shown),
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use rt_sys::error::{Context, Error, Result};
 use rt_sys::process;
 use rt_sys::{bail, signal};
 use rustix::fd::OwnedFd;
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::time::Duration;
 
@@ -211,9 +212,14 @@ pub(super) fn wait_for_end(pidfd: &OwnedFd, seconds: u64) -> Result<bool> {
     Ok(process::poll(&mut fds, Some(Duration::from_secs(seconds)))? > 0)
 }
 
+/// How long `pause` and `resume` wait for a checkpoint to come to its end: one that somebody keeps waiting is not to keep the program.
+pub(crate) const DUMPED_WITHIN: Duration = Duration::from_secs(60);
+
 /// Stops every process of the container until `resume`.
 pub(crate) fn pause(store: &Store, id: &str) -> Result<()> {
     let dir = store.container(id)?;
+    // A checkpoint that has found the container running continues it.
+    let _lock = dir.lock_images_within(DUMPED_WITHIN, OFlags::CREATE)?;
     let record = store.load(id)?;
     match store.status(&record)? {
         Status::Running | Status::Created => {}

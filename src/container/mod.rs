@@ -42,7 +42,8 @@ pub(crate) use handover::Handover;
 pub(crate) use images::{ImageMounts, Way, mount_for as mount_image};
 pub(crate) use init::undumpable;
 pub(crate) use lifecycle::{
-    Deletion, Receiver, delete, end_dumped, kill, note_parted, note_paused, pause, resume, start,
+    DUMPED_WITHIN, Deletion, Receiver, delete, end_dumped, kill, note_parted, note_paused, pause, resume,
+    start,
 };
 pub(crate) use not_executable::loader_of;
 pub(crate) use pid1::main as init_main;

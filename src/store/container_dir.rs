@@ -71,14 +71,14 @@ impl ContainerDir {
         }
     }
 
-    /// The same for `most`, and without making anything. `None` where nobody has made an image.
+    /// The same for `most`. Where nobody has made an image, there is no lock yet, which `how` makes, or there is `None`.
     ///
     /// # Errors
     /// ETIMEDOUT: somebody still makes one.
-    pub(crate) fn lock_images_within(&self, most: Duration) -> Result<Option<OwnedFd>> {
+    pub(crate) fn lock_images_within(&self, most: Duration, how: OFlags) -> Result<Option<OwnedFd>> {
         let end = Instant::now() + most;
         loop {
-            match self.try_lock_images(OFlags::empty()) {
+            match self.try_lock_images(how) {
                 Err(e) if e.is(libc::ENOENT) => return Ok(None),
                 Ok(None) if Instant::now() < end => {}
                 Ok(None) => {

@@ -136,8 +136,8 @@ impl Copying<'_> {
                 (None, kind) => self.make_file((from, number), to, name, kind, &stat),
             };
             match copied {
-                // A mount point that this container has anyway.
-                Err(e) if manner.around_mounts && e.is(libc::EEXIST) => {}
+                // A mount point that this container has anyway, or a directory that leads to one.
+                Err(e) if manner.around_mounts && e.is(libc::EEXIST) && is_of_mount(to, name) => {}
                 copied => copied.context(|| Path::new(name).display())?,
             }
         }
@@ -161,9 +161,8 @@ impl Copying<'_> {
             bail!("a path in it has more than {PATH_MAX} bytes");
         }
         let made = fs::mkdirat(to, name, Mode::RWXU);
-        let around = self.manner.around_mounts;
         let is_mount = || matches!(fd::stat_entry(to, name), Err(Errno::XDEV));
-        if made.is_ok() || around && !is_mount() {
+        if made.is_ok() || self.manner.around_mounts && is_of_mount(to, name) && !is_mount() {
             self.found.push(Directory { path, stat });
         }
         Ok(made?)
@@ -202,6 +201,14 @@ impl Copying<'_> {
         let dir = open_below(self.to, here, self.manner).context(shown)?;
         // Without flags, a link is not followed, but gets another name.
         fs::linkat(&dir, &made.name, to, name, AtFlags::empty()).context(shown)
+    }
+}
+
+/// True where a mount is, or a directory.
+fn is_of_mount(to: &OwnedFd, name: &OsStr) -> bool {
+    match fd::stat_entry(to, name) {
+        Ok(stat) => FileType::from_raw_mode(stat.st_mode) == FileType::Directory,
+        Err(e) => e == Errno::XDEV,
     }
 }
 
@@ -396,15 +403,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_there_gets_no_names() {
+    fn a_file_that_is_there_stays_and_is_an_error() {
         let place = place("there");
         let (from, to) = (place.join("from"), place.join("to"));
         files::write(from.join("one"), "copied").unwrap();
         files::hard_link(from.join("one"), from.join("other")).unwrap();
         files::write(to.join("one"), "stays").unwrap();
-        copy_in(&place, WHOLE).unwrap();
+        assert!(copy_in(&place, WHOLE).unwrap_err().is(libc::EEXIST));
         assert_eq!(files::read(to.join("one")).unwrap(), b"stays");
-        assert_eq!(files::read(to.join("other")).unwrap(), b"copied");
         files::remove_dir_all(place).unwrap();
     }
 

@@ -34,7 +34,8 @@ pub fn remove_path(path: &Path) -> Result<()> {
 /// After `until` nothing more is begun.
 ///
 /// # Errors
-/// The first thing that could not be removed; ETIMEDOUT after `until`. That nothing is there is no error.
+/// The first thing that could not be removed, and EBUSY only where nothing but what is mounted was in the way; ETIMEDOUT after `until`. That
+/// nothing is there is no error.
 pub fn remove(parent: impl AsFd, name: &[u8], until: Option<Instant>) -> Result<()> {
     let parent = parent.as_fd();
     disk::check_component(name)?;
@@ -85,7 +86,7 @@ fn empty(top: OwnedFd, kept: Option<&[u8]>, until: Option<Instant>) -> Result<()
         let Some((name, kind)) = level.left.pop() else {
             let emptied = stack.pop().map(|level| level.name).unwrap_or_default();
             if let Some(above) = stack.last() {
-                result = result.and(remove_dir(above.dir.as_fd(), &emptied));
+                result = worse(result, remove_dir(above.dir.as_fd(), &emptied));
             }
             continue;
         };
@@ -98,9 +99,19 @@ fn empty(top: OwnedFd, kept: Option<&[u8]>, until: Option<Instant>) -> Result<()
             }
             Err(e) => Err(e),
         };
-        result = result.and(step);
+        result = worse(result, step);
     }
     result
+}
+
+/// The first error, but one that something mounted is the reason for (EBUSY, and ENOTEMPTY of the directories that lead to it) only where
+/// there is no other.
+fn worse(first: Result<()>, next: Result<()>) -> Result<()> {
+    let is_of_mount = |e: &Error| e.is(libc::EBUSY) || e.is(libc::ENOTEMPTY);
+    match (first, next) {
+        (Err(e), Err(next)) if is_of_mount(&e) && !is_of_mount(&next) => Err(next),
+        (first, next) => first.and(next),
+    }
 }
 
 /// Goes on with the directory `name` of the innermost level.
