@@ -186,7 +186,7 @@ wait $!
 sleep 1
 echo "$(grep -c 'execveat(' held) held, $(pgrep -cfx -U "$(id -u)" rt-holder) left"
 S
-check late-holder 0 "^1 held, 0 left" run sh ./late "${app[@]}" --
+check late-holder 0 "1 held, 0 left" run sh ./late "${app[@]}" --
 
 # Two nodes, which are network namespaces: the ranks of each share a container, and reach those of the other. The name of a node is
 # its address, since nothing here knows names.
