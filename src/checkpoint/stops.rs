@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 const ALL_STOP_WITHIN: Duration = Duration::from_secs(5);
 pub(super) const STOPS_WITHIN: Duration = Duration::from_secs(1);
 
+/// How long all processes together may be looked at for those signals: how many others wait lies with the program.
+const FORGOTTEN_WITHIN: Duration = Duration::from_secs(10);
+
 /// SIGCHLD, as a bit of a mask.
 const OF_CHILDREN: u64 = 1 << (libc::SIGCHLD - 1);
 
@@ -68,10 +71,11 @@ pub(super) fn stops_before(pid: i32, thread: i32, end: Instant) -> Result<bool> 
 /// # Errors
 /// That of the first one of which it could not be taken.
 pub(super) fn forget(processes: &[Process]) -> Result<()> {
-    processes.iter().try_for_each(|process| forget_of(process, processes))
+    let end = Instant::now() + FORGOTTEN_WITHIN;
+    processes.iter().try_for_each(|process| forget_of(process, processes, end))
 }
 
-fn forget_of(process: &Process, all: &[Process]) -> Result<()> {
+fn forget_of(process: &Process, all: &[Process], end: Instant) -> Result<()> {
     let Some(status) = Status::of_thread(process.pid, process.pid)? else { return Ok(()) };
     let is_stopped = status.text("State").is_some_and(|state| state.starts_with('T'));
     if !is_stopped || status.mask("ShdPnd")? & OF_CHILDREN == 0 {
@@ -89,7 +93,7 @@ fn forget_of(process: &Process, all: &[Process]) -> Result<()> {
     if has_ended()? {
         return Ok(());
     }
-    let Some(held) = hold(process.pid)? else { return Ok(()) };
+    let Some(held) = hold(process.pid, end)? else { return Ok(()) };
     if !held.forget_stop_of_child()? || !has_ended()? {
         return Ok(());
     }
@@ -110,8 +114,9 @@ pub(super) fn go_on(processes: &[Process]) -> Result<()> {
         levels.entry(depth(process)).or_default().push(process);
     }
     // It goes on in any case.
+    let end = Instant::now() + FORGOTTEN_WITHIN;
     let hide = |process: &Process| {
-        let hidden = forget_of(process, processes);
+        let hidden = forget_of(process, processes, end);
         hidden.unwrap_or_else(|e| log::debug!("hide SIGCHLD from {}: {e}", process.shown()));
     };
     // The kernel shows that a child has stopped before it tells the parent.
@@ -121,7 +126,7 @@ pub(super) fn go_on(processes: &[Process]) -> Result<()> {
         for process in level {
             let Some(pidfd) = open_pidfd(process.pid)? else { continue };
             if Process::read(process.pid)?.is_some_and(|now| now.inside == process.inside) {
-                go_on_alone(process.pid, pidfd.as_fd())
+                go_on_alone(process.pid, pidfd.as_fd(), end)
                     .context(|| format!("continue {}", process.shown()))?;
             }
         }
@@ -131,8 +136,8 @@ pub(super) fn go_on(processes: &[Process]) -> Result<()> {
 
 /// Continues process `pid`, which is that of `pidfd`, by a signal that its program does not see: one with a handler for it, or that waits
 /// for it, would take it for somebody's. Its parent has been told then.
-fn go_on_alone(pid: i32, pidfd: BorrowedFd<'_>) -> Result<()> {
-    let held = hold_stopped(pid);
+fn go_on_alone(pid: i32, pidfd: BorrowedFd<'_>, end: Instant) -> Result<()> {
+    let held = hold_stopped(pid, end);
     signal::send_pidfd(pidfd, libc::SIGCONT)?;
     let hide = |held: Vec<Held>| match held.first() {
         // Whichever thread goes on first tells the parent before anything else.
@@ -145,12 +150,12 @@ fn go_on_alone(pid: i32, pidfd: BorrowedFd<'_>) -> Result<()> {
 }
 
 /// Holds all threads of a process that are stopped. One that waits in vfork(2) for its child is not.
-fn hold_stopped(pid: i32) -> Result<Vec<Held>> {
+fn hold_stopped(pid: i32, end: Instant) -> Result<Vec<Held>> {
     let mut held = Vec::new();
     for thread in processes::threads(pid)? {
         let state = Status::of_thread(pid, thread)?.and_then(|status| status.text("State"));
         if state.is_some_and(|state| state.starts_with('T')) {
-            match hold(thread)? {
+            match hold(thread, end)? {
                 Some(thread) => held.push(thread),
                 None => return Ok(Vec::new()),
             }
@@ -161,8 +166,8 @@ fn hold_stopped(pid: i32) -> Result<Vec<Held>> {
 
 /// Holds a thread. `None` where this process may not: init has given up its capabilities when it continues a program with other ids, which
 /// then sees the signals.
-fn hold(thread: i32) -> Result<Option<Held>> {
-    match Held::begin(thread) {
+fn hold(thread: i32, end: Instant) -> Result<Option<Held>> {
+    match Held::begin_until(thread, end) {
         Err(e) if e.is(libc::EPERM) => Ok(None),
         held => held.map(Some),
     }

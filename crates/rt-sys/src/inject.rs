@@ -145,6 +145,8 @@ const GENERAL: usize = 1;
 const AT_CALL: i32 = libc::SIGTRAP | 0x80;
 /// PTRACE_PEEKSIGINFO_SHARED (linux/ptrace.h), which libc has not for each machine.
 const SHARED: u32 = 1;
+/// How many signals that wait are read at once.
+const AT_ONCE: usize = 64;
 
 /// How long a thread may take for what it is had to do. Code, memory and directories are the program's, which can have a call wait for ever,
 /// or exchange the code that makes it.
@@ -171,7 +173,7 @@ struct Peek {
 pub struct Held {
     /// Its id, also that of its process where it is the first.
     pub id: i32,
-    /// When it makes no more calls.
+    /// When it makes no more calls, and its signals are not looked through any more.
     end: Cell<Instant>,
     /// Where the instruction is that makes its calls.
     instruction: OnceCell<u64>,
@@ -188,7 +190,7 @@ impl Held {
         Held::begin_until(id, Instant::now() + WITHIN)
     }
 
-    /// The same, where it makes no call any more at `end`.
+    /// The same, where it makes no call any more at `end`, and what takes long ends then.
     ///
     /// # Errors
     /// The same.
@@ -347,15 +349,13 @@ impl Held {
         self.forget(libc::SIGCONT, |_| true)
     }
 
-    /// Takes signal `number` away from the thread's process, if one that waits is such a one.
+    /// Takes signal `number` away from the thread's process, if one that waits is such a one. It waits once at most, as those do that are
+    /// not real-time ones (signal(7)).
     fn forget(&self, number: i32, is_one: impl Fn(&libc::siginfo_t) -> bool) -> Result<bool> {
         let shown = || format!("take a signal from thread {}", self.id);
-        let waiting = |flags| self.waiting(flags).context(shown);
-        let of_process = waiting(SHARED)?;
+        let [own, of_process] = self.pending().context(shown)?.map(|mask| mask & (1 << (number - 1)) != 0);
         // Its own the thread would get first.
-        if waiting(0)?.iter().any(|info| info.si_signo == number)
-            || !of_process.iter().any(|info| info.si_signo == number && is_one(info))
-        {
+        if own || !of_process || self.find_waiting(number).context(shown)?.is_none_or(|info| !is_one(&info)) {
             return Ok(false);
         }
         // Before a thread goes back to its program, the kernel shows each signal that is not blocked to whoever traces it.
@@ -377,19 +377,68 @@ impl Held {
         self.stop_again(false)
     }
 
-    /// What waits for the thread, or ([`SHARED`]) for its process.
-    fn waiting(&self, flags: u32) -> Result<Vec<libc::siginfo_t>> {
-        let mut found = Vec::new();
-        loop {
-            let args = Peek { offset: found.len() as u64, flags, count: 1 };
-            // SAFETY: all zeros are such a structure.
-            let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-            let (args, data) = ((&raw const args) as usize, (&raw mut info) as u64);
-            match request(libc::PTRACE_PEEKSIGINFO as _, self.id, args, data)? {
-                0 => return Ok(found),
-                _ => found.push(info),
+    /// Which signals wait for the thread, and which for its process, each a bit.
+    fn pending(&self) -> Result<[u64; 2]> {
+        let status = crate::fd::read_file(&PathBuf::from(format!("/proc/{}/status", self.id)))?;
+        let mask = |key: &str| {
+            let mut lines = status.split(|byte| *byte == b'\n').filter_map(|line| str::from_utf8(line).ok());
+            let text = lines.find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+            let mask = text.and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
+            mask.ok_or_else(|| err!("a file status of /proc has no mask {key}"))
+        };
+        Ok([mask("SigPnd")?, mask("ShdPnd")?])
+    }
+
+    /// What is known of signal `number` that waits for the thread's process; `None` where the kernel had no room to note it. For each that
+    /// is read the kernel goes through all before it, and their number lies with the program and whoever sends them. So they are read from
+    /// both ends: what `rt` has caused is behind all, and what has waited for long is before.
+    ///
+    /// # Errors
+    /// ETIMEDOUT: it is not found in time.
+    fn find_waiting(&self, number: i32) -> Result<Option<libc::siginfo_t>> {
+        let (mut first, mut last) = (0, self.count_waiting()?);
+        while first < last {
+            let at_end = last.saturating_sub(AT_ONCE as u64).max(first);
+            for begin in [at_end, first] {
+                let found = self.peek::<AT_ONCE>(begin)?;
+                if let Some(found) = found.into_iter().find(|info| info.si_signo == number) {
+                    return Ok(Some(found));
+                }
+            }
+            (first, last) = (first + AT_ONCE as u64, at_end);
+        }
+        Ok(None)
+    }
+
+    /// How many signals wait for the thread's process.
+    fn count_waiting(&self) -> Result<u64> {
+        let is_behind = |at: u64| Ok::<bool, Error>(self.peek::<1>(at)?.is_empty());
+        let mut most = 1;
+        while !is_behind(most)? {
+            most *= 2;
+        }
+        let (mut least, mut most) = (most / 2, most);
+        while least < most {
+            let middle = least.midpoint(most);
+            match is_behind(middle)? {
+                true => most = middle,
+                false => least = middle + 1,
             }
         }
+        Ok(least)
+    }
+
+    /// Signals that wait for the thread's process, from the one with the place `offset` on, `N` at most.
+    fn peek<const N: usize>(&self, offset: u64) -> Result<Vec<libc::siginfo_t>> {
+        if Instant::now() > self.end.get() {
+            return Err(Error::from(Errno::TIMEDOUT).context("look through its signals"));
+        }
+        let args = Peek { offset, flags: SHARED, count: N as i32 };
+        // SAFETY: all zeros are such structures.
+        let mut infos: [libc::siginfo_t; N] = unsafe { std::mem::zeroed() };
+        let (args, data) = ((&raw const args) as usize, (&raw mut infos) as u64);
+        let read = request(libc::PTRACE_PEEKSIGINFO as _, self.id, args, data)?;
+        Ok(infos[..usize::try_from(read).unwrap_or_default().min(N)].to_vec())
     }
 
     fn memory_path(&self) -> PathBuf {
@@ -626,6 +675,46 @@ mod tests {
         drop(held);
         std::fs::remove_file(&fifo).unwrap();
         assert_eq!(told_a_line(child), "line\n");
+    }
+
+    #[test]
+    fn a_signal_behind_many_is_found() {
+        const MANY: usize = 30_000;
+        let mut parent = spawn("sleep 60 & echo $!; exec sleep 60");
+        let id = parent.id() as i32;
+        let mut line = String::new();
+        BufReader::new(parent.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let child: i32 = line.trim().parse().unwrap();
+        wait_until(|| word(id, "comm", 0).trim() == "sleep");
+        let send = |pid, signal| {
+            // SAFETY: kill takes numbers.
+            check(unsafe { libc::kill(pid, signal) }.into()).unwrap();
+        };
+        let held = Held::begin(id).unwrap();
+        assert!(!held.forget_stop_of_child().unwrap());
+        // More than this user may have waiting are lost.
+        (0..MANY).for_each(|_| send(id, libc::SIGRTMIN()));
+        send(child, libc::SIGSTOP);
+        let of_children = 1 << (libc::SIGCHLD - 1);
+        wait_until(|| held.pending().unwrap()[1] & of_children != 0);
+        let begin = Instant::now();
+        let waiting = held.count_waiting().unwrap();
+        assert!(held.forget_stop_of_child().unwrap());
+        assert!(begin.elapsed() < Duration::from_millis(500), "{:?}", begin.elapsed());
+        assert_eq!(held.count_waiting().unwrap(), waiting - 1);
+        assert_eq!(held.pending().unwrap()[1] & of_children, 0);
+        assert!(!held.forget_stop_of_child().unwrap() && !held.forget_continue().unwrap());
+        // Once more, and where there is no time.
+        send(child, libc::SIGCONT);
+        wait_until(|| held.pending().unwrap()[1] & of_children != 0);
+        held.end.set(begin);
+        assert!(held.forget_stop_of_child().unwrap_err().is(libc::ETIMEDOUT));
+        held.end.set(Instant::now() + WITHIN);
+        assert!(held.forget_stop_of_child().unwrap());
+        drop(held);
+        // The signals that are left end it.
+        assert!(!parent.wait().unwrap().success());
+        send(child, libc::SIGKILL);
     }
 
     #[test]
