@@ -19,6 +19,8 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -201,11 +203,8 @@ pub(super) fn check(
 ) -> Result<Found> {
     let (mut found, users) = (Found::default(), processes::users_of(tree)?);
     found.files.users.clone_from(&users);
-    let mut descriptors = Vec::new();
-    for process in &tree.processes {
-        check_process(process, filters)?;
-        descriptors.extend(descriptors_of(process)?);
-    }
+    tree.processes.iter().try_for_each(|process| check_process(process, filters))?;
+    let descriptors = descriptors_of_all(&tree.processes)?;
     check_sessions(tree)?;
     let program = tree.program().dir();
     let inside = Inside::of(&program, own)?;
@@ -337,37 +336,132 @@ fn may_have_ended(e: &Error) -> bool {
     [libc::EACCES, libc::ESRCH, libc::ENOENT].into_iter().any(|errno| e.is(errno))
 }
 
-/// All descriptors of a process. One that is ending has none.
-pub(super) fn descriptors_of(process: &Process) -> Result<Vec<Descriptor<'_>>> {
-    match read_descriptors(process) {
-        Err(e) if may_have_ended(&e) && has_ended(process)? => Ok(Vec::new()),
-        read => read,
+/// How many descriptors all processes of a program may have together. What is known of each is kept in this process, some hundred bytes,
+/// and one costs the program eight (dup(2)).
+const MOST_DESCRIPTORS: usize = 1 << 18;
+/// How long their paths, and what the kernel says of them in fdinfo, may be together, in bytes.
+const MOST_OF_TEXT: u64 = 128 << 20;
+/// How much of what it says of one is read, in bytes. Behind the first lines there is nothing that is needed: a file can have many locks,
+/// of which one counts.
+const MOST_OF_ONE: u64 = 64 << 10;
+
+/// What may still be read.
+struct Room {
+    descriptors: usize,
+    text: u64,
+}
+
+impl Room {
+    const WHOLE: Room = Room { descriptors: MOST_DESCRIPTORS, text: MOST_OF_TEXT };
+
+    /// Takes what one descriptor needs.
+    fn take(&mut self, length: usize) -> Result<()> {
+        let count =
+            || too_many(&format!("more than the {MOST_DESCRIPTORS} open files that a checkpoint keeps"));
+        self.descriptors = self.descriptors.checked_sub(1).ok_or_else(count)?;
+        let most = MOST_OF_TEXT >> 20;
+        let text = || too_many(&format!("open files and watches of which procfs says more than {most} MiB"));
+        self.text = self.text.checked_sub(length as u64).ok_or_else(text)?;
+        Ok(())
     }
 }
 
-fn read_descriptors(process: &Process) -> Result<Vec<Descriptor<'_>>> {
+fn too_many(what: &str) -> Error {
+    Error::from_parts(format!("the program has {what}"), Some(libc::E2BIG)).hint("have it close some")
+}
+
+/// Fails where `count` descriptors of all processes together are more than are kept.
+pub(super) fn check_count(count: usize) -> Result<()> {
+    check_count_of(count, MOST_DESCRIPTORS)
+}
+
+fn check_count_of(count: usize, most: usize) -> Result<()> {
+    match count > most {
+        true => Err(too_many(&format!("{count} open files and more, and a checkpoint keeps {most}"))),
+        false => Ok(()),
+    }
+}
+
+/// All descriptors of a process. One that is ending has none.
+pub(super) fn descriptors_of(process: &Process) -> Result<Vec<Descriptor<'_>>> {
+    descriptors_of_all(std::slice::from_ref(process))
+}
+
+/// The same of several processes.
+///
+/// # Errors
+/// E2BIG: they are more than this process keeps, which is found out before it reads what they are.
+pub(super) fn descriptors_of_all(processes: &[Process]) -> Result<Vec<Descriptor<'_>>> {
+    descriptors_within(processes, Room::WHOLE)
+}
+
+fn descriptors_within(processes: &[Process], mut room: Room) -> Result<Vec<Descriptor<'_>>> {
+    let mut count = 0;
+    for process in processes {
+        count += unless_ended(process, numbers_of(process))?.len();
+        check_count_of(count, room.descriptors)?;
+    }
     let mut descriptors = Vec::new();
-    for path in look::entries(process.dir().join("fd"))? {
-        let number = path.file_name().and_then(|name| name.to_str()?.parse().ok());
-        let Some(number) = number else { continue };
+    for process in processes {
+        descriptors.append(&mut unless_ended(process, read_descriptors(process, &mut room))?);
+    }
+    Ok(descriptors)
+}
+
+/// What was found out of a process; nothing where it is ending.
+fn unless_ended<T: Default>(process: &Process, looked: Result<T>) -> Result<T> {
+    match looked {
+        Err(e) if may_have_ended(&e) && has_ended(process)? => Ok(T::default()),
+        looked => looked,
+    }
+}
+
+/// The numbers of its descriptors.
+fn numbers_of(process: &Process) -> Result<Vec<i32>> {
+    let (path, flags) = (process.dir().join("fd"), OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC);
+    let shown = || format!("list {}", path.display());
+    let mut numbers = Vec::new();
+    for entry in fs::open(&path, flags, Mode::empty()).and_then(fs::Dir::new).context(shown)? {
+        let entry = entry.context(shown)?;
+        numbers.extend(entry.file_name().to_str().ok().and_then(|name| name.parse::<i32>().ok()));
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+fn read_descriptors<'a>(process: &'a Process, room: &mut Room) -> Result<Vec<Descriptor<'a>>> {
+    let mut descriptors = Vec::new();
+    for number in numbers_of(process)? {
         let shown = || format!("{}: look at descriptor {number}", process.shown());
+        let path = process.dir().join(format!("fd/{number}"));
         let target = match fs::readlink(&path, Vec::new()) {
             // Closed meanwhile.
             Err(Errno::NOENT | Errno::SRCH) => continue,
-            target => target.context(shown)?,
+            target => PathBuf::from(OsStr::from_bytes(target.context(shown)?.to_bytes())),
         };
-        let info = match fd::read_file(&process.dir().join(format!("fdinfo/{number}"))) {
+        let info = match read_info(process, number, &target, room) {
             Err(e) if e.is(libc::ENOENT) || e.is(libc::ESRCH) => continue,
             info => info.context(shown)?,
         };
-        descriptors.push(Descriptor {
-            process,
-            number,
-            target: PathBuf::from(OsStr::from_bytes(target.to_bytes())),
-            info: String::from_utf8_lossy(&info).into_owned(),
-        });
+        room.take(target.as_os_str().len() + info.len())?;
+        descriptors.push(Descriptor { process, number, target, info });
     }
     Ok(descriptors)
+}
+
+/// What the kernel says of a descriptor in fdinfo (proc_pid_fdinfo(5)), as far as something is looked for there. Of inotify(7) that is all
+/// of it: a watch that were left out would be looked for nowhere, and compared with nothing. Of the other files without a path a timer alone
+/// says something, and epoll(7) tells all that it waits for: a line for each of what may be millions.
+fn read_info(process: &Process, number: i32, target: &Path, room: &Room) -> Result<String> {
+    let most = match target.to_str().and_then(anonymous_kind) {
+        Some("inotify") => room.text + 1,
+        Some("timerfd") | None => MOST_OF_ONE,
+        Some(_) => return Ok(String::new()),
+    };
+    let mut text = Vec::new();
+    let file = File::open(process.dir().join(format!("fdinfo/{number}")))?;
+    file.take(most).read_to_end(&mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// Looks at what is mapped. Returns which part is of files in memory (memfd_create(2)), by their inodes as procfs writes them.
@@ -530,10 +624,14 @@ struct Kept<'a> {
     memory_files: BTreeMap<String, Part>,
 }
 
+/// Of what kind an anonymous file is, by what its link says.
+fn anonymous_kind(text: &str) -> Option<&str> {
+    Some(text.strip_prefix("anon_inode:")?.trim_start_matches('[').trim_end_matches(']'))
+}
+
 fn check_descriptor(descriptor: &Descriptor<'_>, kept: &Kept<'_>, found: &mut Found) -> Result<()> {
     let text = descriptor.text();
-    if let Some(kind) = text.strip_prefix("anon_inode:") {
-        let kind = kind.trim_start_matches('[').trim_end_matches(']');
+    if let Some(kind) = anonymous_kind(&text) {
         if !KEPT.contains(&kind) {
             return Err(descriptor
                 .refused(&format!("of kind {kind}"), "criu cannot keep it: have the program close it"));
@@ -863,4 +961,52 @@ pub(super) fn check_ipc() -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::epoll;
+    use rustix::fd::AsRawFd;
+    use rustix::fs::inotify;
+
+    #[test]
+    fn what_is_read_of_descriptors_has_a_bound() {
+        let own = [Process::read(std::process::id().cast_signed()).unwrap().unwrap()];
+        let within = |descriptors, text| descriptors_within(&own, Room { descriptors, text });
+        let files: Vec<File> = (0..9).map(|_| File::open("/dev/null").unwrap()).collect();
+        for (descriptors, text) in [(8, MOST_OF_TEXT), (MOST_DESCRIPTORS, 300)] {
+            let error = within(descriptors, text).map(drop).unwrap_err();
+            assert!(error.is(libc::E2BIG), "{error}");
+        }
+        let error = within(8, 0).map(drop).unwrap_err().to_string();
+        assert!(
+            error.contains("open files and more, and a checkpoint keeps 8 (have it close some)"),
+            "{error}"
+        );
+        drop(files);
+    }
+
+    #[test]
+    fn all_watches_are_read_and_nothing_of_epoll() {
+        let own = Process::read(std::process::id().cast_signed()).unwrap().unwrap();
+        let (waits, watch) = (
+            epoll::create(epoll::CreateFlags::CLOEXEC).unwrap(),
+            inotify::init(inotify::CreateFlags::CLOEXEC).unwrap(),
+        );
+        epoll::add(&waits, &watch, epoll::EventData::new_u64(0), epoll::EventFlags::IN).unwrap();
+        let dir = std::env::temp_dir().join(format!("rt-watches-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        for number in 0..1000 {
+            let path = dir.join(number.to_string());
+            File::create(&path).unwrap();
+            inotify::add_watch(&watch, &path, inotify::WatchFlags::MODIFY).unwrap();
+        }
+        let all = descriptors_of(&own).unwrap();
+        let of = |fd: &OwnedFd| &all.iter().find(|known| known.number == fd.as_raw_fd()).unwrap().info;
+        assert_eq!(of(&waits), "");
+        assert!(of(&watch).len() as u64 > MOST_OF_ONE);
+        assert_eq!(of(&watch).lines().filter(|line| line.starts_with("inotify ")).count(), 1000);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
 }

@@ -13,7 +13,7 @@ use super::files::REMOVED;
 use super::inside::Inside;
 use super::memory_files::Part;
 use super::names;
-use super::preflight::{Descriptor, descriptors_of};
+use super::preflight::{Descriptor, descriptors_of_all};
 use super::processes::{self, Mapped, Process, Status, Tree, mapped_in};
 use super::{aside, reach, stops};
 use rt_sys::error::{Context, Error, Result};
@@ -482,10 +482,7 @@ pub(super) fn replace(tree: &Tree, inside: &Inside<'_>, several_ids: bool) -> Re
             bail!("{} has ended", process.shown());
         }
     }
-    let mut descriptors = Vec::new();
-    for process in &tree.processes {
-        descriptors.extend(descriptors_of(process)?);
-    }
+    let descriptors = descriptors_of_all(&tree.processes)?;
     if descriptors.iter().any(|descriptor| descriptor.field("scm_fds").is_some_and(|count| count != "0")) {
         return Err(reach::is_on_its_way());
     }

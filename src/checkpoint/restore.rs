@@ -16,7 +16,7 @@ use super::manifest::{Kind, Manifest};
 use super::places::Places;
 use super::processes::{self, Process, Status, threads};
 use super::reach::{self, Reach};
-use super::{aside, criu_log, filters, left, memory_fs, requeue, stops};
+use super::{aside, criu_log, filters, left, memory_fs, preflight, requeue, stops};
 use crate::container::{self, Checkpoint, Choice, CreateOptions, FixedIds, Held, Limits, Moment, Signalled};
 use crate::store::Store;
 use rt_config::Lookup;
@@ -501,6 +501,7 @@ fn check(manifest: &Manifest, own_memory: &[PathBuf], most: &Limits, others: &[i
         }
         if let Some(process) = process {
             descriptors.extend(reach.check(process).map_err(shown)?);
+            preflight::check_count(descriptors.len())?;
         }
     }
     if !processes.contains_key(&manifest.program) {
