@@ -337,7 +337,7 @@ fn promises_name_tests_that_exist() {
 /// Where the result of a system call or of a look at a file loses its error: how many lines of the file do so, and what every
 /// errno stands for there. "No" is an errno that means no, and every other error is an error. A new place is an error that is
 /// returned, or a row with its reason.
-const DROPPED: [(&str, usize, &str); 50] = [
+const DROPPED: [(&str, usize, &str); 49] = [
     ("crates/oci-registry/src/registries_conf.rs", 1, "EACCES: the certificates are not for the caller"),
     ("crates/rt-image-store/src/lib.rs", 1, "what cannot be proven is not trusted"),
     ("crates/rt-image-store/src/mark.rs", 2, "what cannot be looked at stays"),
@@ -360,7 +360,6 @@ const DROPPED: [(&str, usize, &str); 50] = [
     ("pull/src/save/mod.rs", 1, "what cannot be proven to be a layout is not replaced"),
     ("src/checkpoint/gate.rs", 3, "without an answer nothing goes on"),
     ("src/checkpoint/reach.rs", 1, "what cannot be looked at is not the container's"),
-    ("src/checkpoint/removed.rs", 1, "files in memory can be looked at"),
     ("src/checkpoint/watches.rs", 2, "what cannot be looked at is not found there"),
     ("src/cli/events.rs", 2, "a figure that cannot be read is left out"),
     ("src/cli/operand.rs", 2, "another user's file stops nobody, whatever he makes the kernel say of it"),

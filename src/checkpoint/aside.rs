@@ -7,6 +7,7 @@ use rt_sys::{bail, err, fd};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::pipe::{PipeFlags, pipe_with};
+use std::time::Duration;
 
 /// Does `work` in a child, which has its own copy of the memory, and waits for it. What the child prints is the error's text,
 /// too.
@@ -17,6 +18,20 @@ pub(super) fn run(work: impl FnOnce() -> Result<()>) -> Result<()> {
 /// The same, where `work` returns what this process is to know.
 pub(super) fn ask(work: impl FnOnce() -> Result<Vec<u8>>) -> Result<Vec<u8>> {
     start(|| fd::write_all(rustix::stdio::stdout(), &work()?))?.said()
+}
+
+/// The same as [`ask`]; `None` where the work, which prints no more than a pipe holds, is not done within `limit`. Whatever it waits for in
+/// the kernel, this process does not.
+pub(super) fn ask_within(limit: Duration, work: impl FnOnce() -> Result<Vec<u8>>) -> Result<Option<Vec<u8>>> {
+    let asked = start(|| fd::write_all(rustix::stdio::stdout(), &work()?))?;
+    match process::poll(&mut [PollFd::new(&asked.child.pidfd, PollFlags::IN)], Some(limit))? {
+        0 => {
+            // It may wait where no signal ends it.
+            asked.child.kill();
+            Ok(None)
+        }
+        _ => asked.said().map(Some),
+    }
 }
 
 /// A process that [`start`] has made.

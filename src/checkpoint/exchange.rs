@@ -143,8 +143,9 @@ impl<'a> Exchange<'a> {
             held.call_with(libc::SYS_openat, path, |path| [libc::AT_FDCWD as u64, path, flags, 0, 0, 0])?;
         self.close_later(held, number);
         let link = process.dir().join(format!("fd/{number}"));
-        let stat = fs::stat(&link).context(|| format!("look at {}", link.display()))?;
-        match reach::is_file(&stat, file) {
+        // It may be served by somebody who does not answer.
+        let (device, inode) = fd::known_identity(&link).context(|| format!("look at {}", link.display()))?;
+        match [reach::device_number(device), inode.to_string()] == *file {
             true => Ok(number),
             false => bail!("{} has opened another file", process.shown()),
         }
@@ -225,12 +226,12 @@ impl<'a> Exchange<'a> {
         let shown = || format!("look at {}", path.display());
         // What it is comes before it is opened.
         let file = fs::open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).context(shown)?;
-        let stat = fd::stat(&file)?;
-        let device = reach::device_number(stat.st_dev);
-        if device != reach::memory_device()? || FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile
-        {
+        let device = reach::device_number(fd::known_identity(fd::link(&file)).context(shown)?.0);
+        let is_in_memory = device == reach::memory_device()?;
+        let stat = is_in_memory.then(|| fd::stat(&file)).transpose()?;
+        let Some(stat) = stat.filter(|s| FileType::from_raw_mode(s.st_mode) == FileType::RegularFile) else {
             bail!("{}: no file in memory", shown());
-        }
+        };
         let file = fs::open(fd::link(&file), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).context(shown)?;
         let file = File::from(file);
         let length = self.removed.length();

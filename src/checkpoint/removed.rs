@@ -19,7 +19,7 @@ use super::{aside, reach, stops};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::inject::{self, Held};
 use rt_sys::seccomp::{self, Filter};
-use rt_sys::{bail, disk, err, fd, look, process};
+use rt_sys::{bail, disk, err, fd, mount, process};
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
@@ -28,7 +28,9 @@ use std::cell::Cell;
 use std::cmp::Ordering;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -39,6 +41,10 @@ const FLAGS: [&str; 10] = ["rd", "wr", "ex", "sh", "mr", "mw", "me", "ms", "sd",
 /// How long the program may take to exchange all that it has, and how long to undo it: its calls take as long as it lets them.
 const WITHIN: Duration = Duration::from_secs(30);
 const UNDONE_WITHIN: Duration = Duration::from_secs(30);
+
+/// How long all processes of the host may be looked through, and how long then what waits in the kernel.
+const LOOKED_WITHIN: Duration = Duration::from_secs(30);
+const STUCK_WITHIN: Duration = Duration::from_secs(2);
 
 /// A file of which memory is mapped by a name that has been removed.
 #[derive(Debug)]
@@ -175,10 +181,13 @@ impl<'a> Removed<'a> {
         let mut files: Vec<usize> = Vec::new();
         for descriptor in descriptors {
             let target = descriptor.text();
-            let stat = fs::stat(descriptor.path()).context(|| format!("look at {target}"))?;
-            if !reach::is_file(&stat, &self.file) {
+            let shown = || format!("look at {target}");
+            // Who serves another file system may choose that number, too, and not answer.
+            let (device, inode) = fd::known_identity(descriptor.path()).context(shown)?;
+            if [reach::device_number(device), inode.to_string()] != self.file {
                 continue;
             }
+            let stat = fs::stat(descriptor.path()).context(shown)?;
             // A lock is its process's, which gives it up with any descriptor that it closes.
             if descriptor.field("lock").is_some() {
                 let what = format!("{target}, which is mapped, and locked");
@@ -336,6 +345,9 @@ pub(super) fn check_others(
 }
 
 /// Which of `files`, of programs of `users`, a process has that is not one of those `inside`, and how.
+///
+/// # Errors
+/// It takes too long: how many descriptors and mappings there are lies with all users of the host, and the program is stopped meanwhile.
 pub(super) fn had_by_other(
     files: &[&[String; 3]],
     users: &[u32],
@@ -344,59 +356,178 @@ pub(super) fn had_by_other(
     if files.is_empty() {
         return Ok(None);
     }
+    // The kernel lets nobody look at what a process has mapped while that waits for a file system in a call that maps.
+    let said = aside::ask_within(LOOKED_WITHIN + STUCK_WITHIN, || {
+        let found = look_through(&Wanted::new(files, Instant::now() + LOOKED_WITHIN), users, inside)?;
+        serde_json::to_vec(&found).map_err(|e| err!("{e}"))
+    })?;
+    let said = said.ok_or_else(|| takes_too_long("one of them waits in the kernel"))?;
+    serde_json::from_slice(&said).map_err(|e| err!("what is known of other processes: {e}"))
+}
+
+/// Does what [`had_by_other`] does.
+fn look_through(
+    wanted: &Wanted<'_>,
+    users: &[u32],
+    inside: impl Fn(i32) -> bool,
+) -> Result<Option<(String, String)>> {
     for pid in processes::all()?.into_iter().filter(|pid| !inside(*pid)) {
         let how = |may| if may { "may share, whom this user may not look at" } else { "shares" };
-        if let Some((path, may)) = had_by(&processes::dir_of(pid), files, users)? {
+        if let Some((path, may)) = had_by(&processes::dir_of(pid), wanted, users)? {
             return Ok(Some((path, format!("process {pid} {}", how(may)))));
         }
     }
     Ok(None)
 }
 
+/// That there is no time left to look through all processes, and why.
+fn takes_too_long(why: &str) -> Error {
+    let seconds = LOOKED_WITHIN.as_secs();
+    let text =
+        format!("to look for the program's memory in all processes takes more than {seconds} s: {why}");
+    Error::from_parts(text, Some(libc::ETIMEDOUT))
+        .hint("end that process, or give the program a /dev/shm of its own: --ipc private")
+}
+
+/// Files that are looked for among those of all processes.
+struct Wanted<'a> {
+    /// Their paths, by the inode and the device, as procfs writes them.
+    files: BTreeMap<&'a str, BTreeMap<&'a str, &'a str>>,
+    /// When it has to be done.
+    end: Instant,
+}
+
+impl<'a> Wanted<'a> {
+    fn new(files: &[&'a [String; 3]], end: Instant) -> Self {
+        let mut by_inode: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
+        for [device, inode, path] in files {
+            by_inode.entry(inode.as_str()).or_default().insert(device.as_str(), path.as_str());
+        }
+        Wanted { files: by_inode, end }
+    }
+
+    fn find(&self, device: &str, inode: &str) -> Option<(String, bool)> {
+        self.files.get(inode)?.get(device).map(|path| ((*path).to_owned(), false))
+    }
+
+    /// Fails where there is no time left. `dir` is that of the process that is looked at.
+    fn check_time(&self, dir: &Path) -> Result<()> {
+        match Instant::now() > self.end {
+            true => Err(takes_too_long(&format!("{} has not been looked through then", dir.display()))),
+            false => Ok(()),
+        }
+    }
+}
+
 /// Which of the files the process with this directory in procfs has mapped or open. One that may not be looked at is another user's, who
 /// may not open what is `users`' alone, or ends. True with one that may have it.
-fn had_by(dir: &Path, files: &[&[String; 3]], users: &[u32]) -> Result<Option<(String, bool)>> {
-    let has_ended = |e: &Error| [libc::ENOENT, libc::ESRCH].into_iter().any(|errno| e.is(errno));
-    let may_not = |e: &Error| [libc::EACCES, libc::EPERM].into_iter().any(|errno| e.is(errno));
+///
+/// What the process has open may be served by its user, who can leave a question without an answer for ever. So no file system is asked:
+/// procfs tells the inode (since Linux 5.14) and the mount, and the table of mounts the device.
+fn had_by(dir: &Path, wanted: &Wanted<'_>, users: &[u32]) -> Result<Option<(String, bool)>> {
+    wanted.check_time(dir)?;
+    let shown = || format!("look at {}", dir.display());
     let maps = match processes::maps_of(dir) {
         Err(e) if has_ended(&e) => return Ok(None),
         Err(e) if may_not(&e) || e.is(libc::E2BIG) => {
-            return may_share(dir, users).map(|may| may.then(|| (files[0][2].clone(), true)));
+            let first = wanted.files.values().flat_map(BTreeMap::values).next().copied().unwrap_or_default();
+            return may_share(dir, users).map(|may| may.then(|| (first.to_owned(), true)));
         }
-        maps => maps.context(|| format!("look at {}", dir.display()))?,
+        maps => maps.context(shown)?,
     };
-    let find = |device: &str, inode: &str| {
-        let found = files.iter().find(|[had, number, _]| had == device && number == inode);
-        found.map(|[.., path]| (path.clone(), false))
-    };
-    let maps = String::from_utf8_lossy(&maps);
-    if let Some(had) = mapped_in(&maps).find_map(|mapped| find(mapped.device, mapped.inode)) {
-        return Ok(Some(had));
-    }
-    let links = match look::entries(dir.join("fd")) {
-        Err(e) if has_ended(&e) || may_not(&e) => return Ok(None),
-        links => links?,
-    };
-    for link in links {
-        // To ask a file system that does not answer would keep the program stopped. Linux tells the inode since 5.14.
-        let info = match fd::read_file(&dir.join("fdinfo").join(link.file_name().unwrap_or_default())) {
-            Err(e) if has_ended(&e) || may_not(&e) => continue,
-            info => info.context(|| format!("look at {}", dir.display()))?,
-        };
-        let info = String::from_utf8_lossy(&info);
-        let inode = info.lines().find_map(|line| Some(line.strip_prefix("ino:")?.trim()));
-        if inode.is_some_and(|inode| files.iter().all(|[_, number, _]| number != inode)) {
-            continue;
-        }
-        let stat = match fs::stat(&link) {
-            Err(Errno::NOENT | Errno::SRCH | Errno::ACCESS | Errno::PERM) => continue,
-            stat => stat.context(|| format!("look at {}", link.display()))?,
-        };
-        if let Some(had) = find(&reach::device_number(stat.st_dev), &stat.st_ino.to_string()) {
+    for mapped in mapped_in(&String::from_utf8_lossy(&maps)) {
+        wanted.check_time(dir)?;
+        if let Some(had) = wanted.find(mapped.device, mapped.inode) {
             return Ok(Some(had));
         }
     }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let links = match fs::open(dir.join("fd"), flags, Mode::empty()).and_then(fs::Dir::new) {
+        Err(e) if has_ended(&e.into()) || may_not(&e.into()) => return Ok(None),
+        links => links.context(shown)?,
+    };
+    let mut mounts = None;
+    for link in links {
+        wanted.check_time(dir)?;
+        let link = match link {
+            Err(e) if has_ended(&e.into()) => break,
+            link => link.context(shown)?,
+        };
+        let name = OsStr::from_bytes(link.file_name().to_bytes());
+        let (path, info) = (dir.join("fd").join(name), dir.join("fdinfo").join(name));
+        let target = match fs::readlink(&path, Vec::new()) {
+            // The last is said of the directory itself.
+            Err(Errno::NOENT | Errno::SRCH | Errno::ACCESS | Errno::PERM | Errno::INVAL) => continue,
+            target => target.context(|| format!("look at {}", path.display()))?,
+        };
+        // What has no path is no file in memory, and can have a long text there.
+        if !target.to_bytes().starts_with(b"/") {
+            continue;
+        }
+        let Some(info) = beginning_of(&info)? else { continue };
+        let field = |key: &str| info.lines().find_map(|line| Some(line.strip_prefix(key)?.trim()));
+        let inode = field("ino:");
+        if inode.is_some_and(|inode| !wanted.files.contains_key(inode)) {
+            continue;
+        }
+        let mounts = match &mut mounts {
+            Some(mounts) => mounts,
+            None => mounts.insert(devices_of(dir, wanted)?),
+        };
+        let device = field("mnt_id:").and_then(|id| mounts.get(&id.parse().ok()?).copied());
+        let found = match (device, inode) {
+            (Some(device), Some(inode)) => wanted.find(&reach::device_number(device), inode),
+            // The mount is the kernel's own, or in no table.
+            _ => match fd::known_identity(&path) {
+                Err(Errno::NOENT | Errno::SRCH | Errno::ACCESS | Errno::PERM) => continue,
+                known => {
+                    let (device, inode) = known.context(|| format!("look at {}", path.display()))?;
+                    wanted.find(&reach::device_number(device), &inode.to_string())
+                }
+            },
+        };
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
     Ok(None)
+}
+
+fn has_ended(e: &Error) -> bool {
+    [libc::ENOENT, libc::ESRCH].into_iter().any(|errno| e.is(errno))
+}
+
+fn may_not(e: &Error) -> bool {
+    [libc::EACCES, libc::EPERM].into_iter().any(|errno| e.is(errno))
+}
+
+/// The first lines of a file of procfs; `None` where what it is of has ended, or may not be looked at.
+fn beginning_of(path: &Path) -> Result<Option<String>> {
+    let mut text = [0; 1024];
+    let read = fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .and_then(|file| rustix::io::read(&file, &mut text));
+    match read.map_err(Error::from) {
+        Err(e) if has_ended(&e) || may_not(&e) => Ok(None),
+        read => {
+            let read = read.context(|| format!("read {}", path.display()))?;
+            Ok(Some(String::from_utf8_lossy(&text[..read]).into_owned()))
+        }
+    }
+}
+
+/// The devices of the mounts of a process, by their ids; none where it has ended.
+fn devices_of(dir: &Path, wanted: &Wanted<'_>) -> Result<BTreeMap<u64, u64>> {
+    let mut devices = BTreeMap::new();
+    let read = mount::each_in(dir, |id, device| {
+        devices.insert(id, device);
+        wanted.check_time(dir)
+    });
+    match read {
+        // The last is said of one that has no mount namespace any more.
+        Err(e) if has_ended(&e) || may_not(&e) || e.is(libc::EINVAL) => Ok(BTreeMap::new()),
+        Err(e) if e.is(libc::ETIMEDOUT) => Err(e),
+        read => read.context(|| format!("look at the mounts of {}", dir.display())).map(|()| devices),
+    }
 }
 
 /// Whether a process that may not be looked at may have memory of `users`: it is theirs, and has used shared memory (RssShmem,
@@ -522,4 +653,57 @@ pub(super) fn try_calls(filters: &[Filter]) -> Result<()> {
         err!("the program has memory of a removed file, and the config's seccomp filter does not let it be kept: {e}")
             .hint("allow what it names")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    /// Which of the `files`, with their paths, this process has.
+    fn had(files: &[(&File, &str)], end: Instant) -> Result<Option<(String, bool)>> {
+        let numbers = |file: &File| {
+            let stat = fd::stat(file).unwrap();
+            [reach::device_number(stat.st_dev), stat.st_ino.to_string()]
+        };
+        let files: Vec<[String; 3]> = files
+            .iter()
+            .map(|(file, path)| {
+                let [device, inode] = numbers(file);
+                [device, inode, (*path).to_owned()]
+            })
+            .collect();
+        had_by(Path::new("/proc/self"), &Wanted::new(&files.iter().collect::<Vec<_>>(), end), &[])
+    }
+
+    #[test]
+    fn what_another_process_has_is_found() {
+        let end = Instant::now() + LOOKED_WITHIN;
+        // On a mount of the table, and on the kernel's own.
+        let named = File::open("/proc/version").unwrap();
+        let memory = File::from(fs::memfd_create("rt", fs::MemfdFlags::CLOEXEC).unwrap());
+        let had_as = |file, path: &str| had(&[(file, path)], end).unwrap() == Some((path.to_owned(), false));
+        assert!(had_as(&named, "/named"));
+        assert!(had_as(&memory, "/memory"));
+        // A file of that number elsewhere, and no time.
+        let mut stat = fd::stat(&memory).unwrap();
+        stat.st_dev += 1;
+        let other = [reach::device_number(stat.st_dev), stat.st_ino.to_string(), "/other".to_owned()];
+        assert_eq!(had_by(Path::new("/proc/self"), &Wanted::new(&[&other], end), &[]).unwrap(), None);
+        let error = had(&[(&memory, "/memory")], Instant::now() - Duration::from_millis(1)).unwrap_err();
+        assert!(error.is(libc::ETIMEDOUT), "{error}");
+        assert!(
+            error.to_string().contains("s: /proc/self has not been looked through then (end "),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn devices_are_those_of_mounts() {
+        let end = Instant::now() + LOOKED_WITHIN;
+        let root = File::open("/proc").unwrap();
+        let id = disk::mount_id(root.as_fd()).unwrap();
+        let devices = devices_of(Path::new("/proc/self"), &Wanted::new(&[], end)).unwrap();
+        assert_eq!(devices.get(&id), Some(&fd::stat(&root).unwrap().st_dev));
+    }
 }

@@ -255,6 +255,14 @@ pub fn stat(fd: impl AsFd) -> Result<fs::Stat> {
     fs::fstat(&fd).context(|| format!("stat {}", shown(&fd)))
 }
 
+/// Device and inode of what `path` leads to, as the kernel knows them: no server of a file system is asked, which may never answer, and
+/// nothing is mounted for it. The inode is 0 where only the server may tell it.
+pub fn known_identity(path: impl Arg) -> Result<(u64, u64), Errno> {
+    let flags = fs::AtFlags::NO_AUTOMOUNT | fs::AtFlags::STATX_DONT_SYNC;
+    let known = fs::statx(fs::CWD, path, flags, fs::StatxFlags::empty())?;
+    Ok((fs::makedev(known.stx_dev_major, known.stx_dev_minor), known.stx_ino))
+}
+
 /// True for the null device (null(4)), whatever its name is.
 pub fn is_null_device(stat: &fs::Stat) -> bool {
     fs::FileType::from_raw_mode(stat.st_mode) == fs::FileType::CharacterDevice

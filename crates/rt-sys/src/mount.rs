@@ -8,6 +8,8 @@ use rustix::mount::{
     self, FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, OpenTreeFlags,
 };
 use std::ffi::{CString, OsStr, OsString};
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -375,6 +377,32 @@ pub fn table_in(process: &Path) -> Result<Vec<Mounted>> {
     Ok(text.split(|byte| *byte == b'\n').filter_map(parse_mounted).collect())
 }
 
+/// Tells `each` the id and the device of every mount of the mount namespace of the process whose directory in procfs is `process`. How long
+/// that table is lies with the process: nothing of it is kept here, and an error of `each` ends it.
+///
+/// # Errors
+/// That of `each`; those of open(2) and read(2).
+pub fn each_in(process: &Path, mut each: impl FnMut(u64, u64) -> Result<()>) -> Result<()> {
+    let mut table = BufReader::new(File::open(process.join("mountinfo"))?);
+    let mut line = Vec::new();
+    while table.read_until(b'\n', &mut line)? > 0 {
+        if let Some((id, device)) = parse_device(&line) {
+            each(id, device)?;
+        }
+        line.clear();
+    }
+    Ok(())
+}
+
+/// The id and the device of a line of proc_pid_mountinfo(5).
+fn parse_device(line: &[u8]) -> Option<(u64, u64)> {
+    let mut fields = line.split(|byte| *byte == b' ').map(|field| str::from_utf8(field).ok());
+    let id = fields.next()??.parse().ok()?;
+    let (major, minor) = fields.nth(1)??.split_once(':')?;
+    let (major, minor) = (major.parse().ok()?, minor.parse().ok()?);
+    Some((id, rustix::fs::makedev(major, minor)))
+}
+
 /// FUSE_SUPER_MAGIC (linux/magic.h).
 pub const FUSE: u64 = 0x6573_5546;
 
@@ -532,6 +560,8 @@ mod tests {
             Some(Mounted { id: 3, device, root, point, follows_links: true, fstype, user: None })
         );
         assert_eq!(parse_mounted(b"garbage"), None);
+        assert_eq!(parse_device(line), Some((3, rustix::fs::makedev(8, 1))));
+        assert_eq!(parse_device(b"garbage"), None);
         let user = |line: &[u8]| parse_mounted(line).unwrap().user;
         assert_eq!(user(b"4 1 0:50 / /m rw - fuse.sshfs a:b rw,user_id=7,group_id=8"), Some(7));
         assert_eq!(user(b"4 1 0:50 / /m rw - virtiofs a rw"), None);
