@@ -415,7 +415,11 @@ pub(super) struct Watched(u64, u64);
 
 impl Watched {
     pub(super) fn of(stat: &Stat) -> Watched {
-        Watched(stat.st_ino, u64::from(fs::major(stat.st_dev)) << 20 | u64::from(fs::minor(stat.st_dev)))
+        Watched::new(stat.st_dev, stat.st_ino)
+    }
+
+    pub(super) fn new(device: u64, inode: u64) -> Watched {
+        Watched(inode, u64::from(fs::major(device)) << 20 | u64::from(fs::minor(device)))
     }
 
     pub(super) fn inode(self) -> u64 {

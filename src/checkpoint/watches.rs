@@ -76,12 +76,12 @@ impl Search<'_> {
     /// Looks at what the `links` in procfs lead to. One to a removed file says no name of it.
     fn among(&mut self, links: impl Iterator<Item = PathBuf>) -> Result<()> {
         for link in links {
-            let stat = match fs::stat(&link) {
+            let (device, inode) = match fd::known_identity(&link) {
                 // It is closed by now, or its process has ended.
                 Err(Errno::NOENT | Errno::SRCH | Errno::ACCESS) => continue,
-                stat => stat.context(|| format!("look at {}", link.display()))?,
+                known => known.context(|| format!("look at {}", link.display()))?,
             };
-            if self.wanted.contains(&Watched::of(&stat))
+            if self.wanted.contains(&Watched::new(device, inode))
                 && let Some(path) = path_of(&link)?
             {
                 self.look_at(path)?;
@@ -117,12 +117,12 @@ impl Search<'_> {
             if self.wanted.is_empty() || read > MOST {
                 break;
             }
-            let Some(dir) = self.open(&path) else { continue };
+            let Ok(Some(dir)) = self.open(&path, &devices) else { continue };
             let watched = Watched::of(&fd::stat(&dir)?);
             if self.wanted.remove(&watched) {
                 self.found.insert(path.clone());
             }
-            if !devices.contains(&watched.device()) || !seen.insert(watched) {
+            if !seen.insert(watched) {
                 continue;
             }
             for entry in fs::Dir::read_from(&dir).into_iter().flatten() {
@@ -145,10 +145,18 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Opens the directory `path` of the container; `None` where it is none, or is not there for this user.
-    fn open(&self, path: &Path) -> Option<OwnedFd> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    /// Opens the directory `path` of the container; `None` where it is on none of `devices`: who serves another file system may not answer.
+    ///
+    /// # Errors
+    /// It is none, or not there for this user.
+    fn open(&self, path: &Path, devices: &BTreeSet<Vec<u8>>) -> Result<Option<OwnedFd>, Errno> {
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
         let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::IN_ROOT;
-        fs::openat2(&self.inside.root, path, flags, Mode::empty(), resolve).ok()
+        let place = fs::openat2(&self.inside.root, path, flags | OFlags::PATH, Mode::empty(), resolve)?;
+        let (device, inode) = fd::known_identity(fd::link(&place))?;
+        match devices.contains(&Watched::new(device, inode).device()) {
+            true => fs::openat(&place, ".", flags | OFlags::RDONLY, Mode::empty()).map(Some),
+            false => Ok(None),
+        }
     }
 }
