@@ -13,10 +13,10 @@ use super::manifest::Manifest;
 use super::places::{self, Places};
 use super::preflight::{self, Found, Network, Stage};
 use super::processes::{self, Tree};
+use super::removed::{self, Users};
 use super::shared_files::{self, SharedFiles};
 use super::{
-    calls, contents, criu_log, filters, groups, memory_files, memory_fs, numbers, reach, removed, restore,
-    stops,
+    calls, contents, criu_log, filters, groups, memory_files, memory_fs, numbers, reach, restore, stops,
 };
 use crate::container;
 use crate::store::{Record, Store};
@@ -156,7 +156,8 @@ impl Subject {
         let own = memory_fs::own(&self.spec);
         let inside = || Inside::of(&tree.program().dir(), &own);
         let files = self.check(&tree, Stage::Before)?.removed;
-        removed::check_others(&tree, &inside()?, &files, "a file that has been removed, ")?;
+        let users = Users::Of(tree.program().users()?);
+        removed::check_others(&tree, &inside()?, &files, &users, "a file that has been removed, ")?;
         aside::run(|| {
             if self.namespaces.contains(Namespace::User) {
                 self.join_user()?;
@@ -199,14 +200,21 @@ impl Subject {
             self.join_all()?;
             serde_json::to_vec(&shared_files::save(files, image)?).map_err(|e| err!("{e}"))
         })?;
-        serde_json::from_slice(&said).map_err(|e| err!("what is known of shared files: {e}"))
+        let saved: SharedFiles =
+            serde_json::from_slice(&said).map_err(|e| err!("what is known of shared files: {e}"))?;
+        let inside = Inside::of(&tree.program().dir(), &[])?;
+        removed::check_others(tree, &inside, &saved.of_all(), &Users::All, "")?;
+        Ok(saved)
     }
 
     /// Fails where a process outside of `tree`, which is stopped, has one of these files.
     fn check_shared(&self, tree: &Tree, files: &BTreeSet<[String; 3]>) -> Result<()> {
         match files.is_empty() {
             true => Ok(()),
-            false => removed::check_others(tree, &Inside::of(&tree.program().dir(), &[])?, files, ""),
+            false => {
+                let users = Users::Of(tree.program().users()?);
+                removed::check_others(tree, &Inside::of(&tree.program().dir(), &[])?, files, &users, "")
+            }
         }
     }
 

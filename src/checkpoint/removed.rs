@@ -332,25 +332,47 @@ pub(super) fn check_others(
     tree: &Tree,
     inside: &Inside<'_>,
     files: &BTreeSet<[String; 3]>,
+    users: &Users,
     what: &str,
 ) -> Result<()> {
     let is_own = |device: &str| reach::decimal(device).is_some_and(|device| inside.is_own_device(&device));
     let files: Vec<_> = files.iter().filter(|[device, ..]| !is_own(device)).collect();
     let is_inside = |pid: i32| tree.processes.iter().any(|process| process.pid == pid);
-    match had_by_other(&files, &tree.program().users()?, is_inside)? {
+    match had_by_other(&files, users, is_inside)? {
         None => Ok(()),
         Some((path, how)) => Err(err!("the program has {path} in its memory, {what}which {how}")
             .hint("criu keeps none that share with others")),
     }
 }
 
-/// Which of `files`, of programs of `users`, a process has that is not one of those `inside`, and how.
+/// Whose processes may have a file. Of those that this user may not look at, no other one does. Root's have it where it is root's alone:
+/// they may open every file, and do not.
+#[derive(Debug)]
+pub(super) enum Users {
+    /// These.
+    Of(Vec<u32>),
+    /// All.
+    All,
+}
+
+impl Users {
+    /// True where the process with this `status` is one of theirs.
+    fn have(&self, status: &Status) -> Result<bool> {
+        let ids = status.numbers("Uid")?;
+        match self {
+            Users::Of(users) => Ok(ids.iter().any(|user| users.contains(user))),
+            Users::All => Ok(ids.iter().any(|user| *user != 0)),
+        }
+    }
+}
+
+/// Which of `files`, which processes of `users` may have, a process has that is not one of those `inside`, and how.
 ///
 /// # Errors
 /// It takes too long: how many descriptors and mappings there are lies with all users of the host, and the program is stopped meanwhile.
 pub(super) fn had_by_other(
     files: &[&[String; 3]],
-    users: &[u32],
+    users: &Users,
     inside: impl Fn(i32) -> bool,
 ) -> Result<Option<(String, String)>> {
     if files.is_empty() {
@@ -368,7 +390,7 @@ pub(super) fn had_by_other(
 /// Does what [`had_by_other`] does.
 fn look_through(
     wanted: &Wanted<'_>,
-    users: &[u32],
+    users: &Users,
     inside: impl Fn(i32) -> bool,
 ) -> Result<Option<(String, String)>> {
     for pid in processes::all()?.into_iter().filter(|pid| !inside(*pid)) {
@@ -424,7 +446,7 @@ impl<'a> Wanted<'a> {
 ///
 /// What the process has open may be served by its user, who can leave a question without an answer for ever. So no file system is asked:
 /// procfs tells the inode (since Linux 5.14) and the mount, and the table of mounts the device.
-fn had_by(dir: &Path, wanted: &Wanted<'_>, users: &[u32]) -> Result<Option<(String, bool)>> {
+fn had_by(dir: &Path, wanted: &Wanted<'_>, users: &Users) -> Result<Option<(String, bool)>> {
     wanted.check_time(dir)?;
     let shown = || format!("look at {}", dir.display());
     let maps = match processes::maps_of(dir) {
@@ -532,13 +554,12 @@ fn devices_of(dir: &Path, wanted: &Wanted<'_>) -> Result<BTreeMap<u64, u64>> {
 
 /// Whether a process that may not be looked at may have memory of `users`: it is theirs, and has used shared memory (RssShmem,
 /// proc_pid_status(5)). Those that log users in, and inits of `rt`'s, have not.
-fn may_share(dir: &Path, users: &[u32]) -> Result<bool> {
+fn may_share(dir: &Path, users: &Users) -> Result<bool> {
     let status = match fd::read_file(&dir.join("status")) {
         Err(e) if e.is(libc::ENOENT) || e.is(libc::ESRCH) => return Ok(false),
         status => Status(status.context(|| format!("look at {}", dir.display()))?),
     };
-    let is_theirs = status.numbers("Uid")?.iter().any(|user| users.contains(user));
-    Ok(is_theirs && status.text("RssShmem").is_some_and(|used| !used.starts_with("0 ")))
+    Ok(users.have(&status)? && status.text("RssShmem").is_some_and(|used| !used.starts_with("0 ")))
 }
 
 /// What helps where nothing else does.
@@ -673,7 +694,7 @@ mod tests {
                 [device, inode, (*path).to_owned()]
             })
             .collect();
-        had_by(Path::new("/proc/self"), &Wanted::new(&files.iter().collect::<Vec<_>>(), end), &[])
+        had_by(Path::new("/proc/self"), &Wanted::new(&files.iter().collect::<Vec<_>>(), end), &Users::All)
     }
 
     #[test]
@@ -689,7 +710,7 @@ mod tests {
         let mut stat = fd::stat(&memory).unwrap();
         stat.st_dev += 1;
         let other = [reach::device_number(stat.st_dev), stat.st_ino.to_string(), "/other".to_owned()];
-        assert_eq!(had_by(Path::new("/proc/self"), &Wanted::new(&[&other], end), &[]).unwrap(), None);
+        assert_eq!(had_by(Path::new("/proc/self"), &Wanted::new(&[&other], end), &Users::All).unwrap(), None);
         let error = had(&[(&memory, "/memory")], Instant::now() - Duration::from_millis(1)).unwrap_err();
         assert!(error.is(libc::ETIMEDOUT), "{error}");
         assert!(

@@ -10,7 +10,8 @@
 //! is refused, and any other is a file as all are: podman copies its own.
 
 use super::image::Image;
-use super::{memory_fs, reach, removed};
+use super::removed::{self, Users};
+use super::{memory_fs, reach};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::Mounted;
 use rt_sys::{bail, caller, disk, err, fd, tree};
@@ -62,6 +63,11 @@ impl Identity {
     fn of(file: &OwnedFd) -> Result<Identity> {
         let (stat, born) = (fd::stat(file)?, disk::born(file.as_fd())?);
         Ok(Identity { boot: boot()?, device: stat.st_dev, inode: stat.st_ino, born })
+    }
+
+    /// The device, the inode and `path`, as procfs writes them.
+    fn in_procfs(&self, path: &Path) -> [String; 3] {
+        [reach::device_number(self.device), self.inode.to_string(), path.display().to_string()]
     }
 }
 
@@ -165,17 +171,23 @@ impl SharedFiles {
         let own = self.0.iter().map(|file| (&file.path, &file.identity));
         let of_restores = made.iter().map(|(path, identity)| (path, identity));
         let here = own.chain(of_restores).filter(|(_, identity)| identity.boot == boot);
-        let files: Vec<[String; 3]> = here
-            .map(|(path, Identity { device, inode, .. })| {
-                [reach::device_number(*device), inode.to_string(), path.display().to_string()]
-            })
-            .collect();
-        let files: Vec<&[String; 3]> = files.iter().collect();
-        match removed::had_by_other(&files, &[caller::uid()], |_| false)? {
-            None => Ok(()),
-            Some((path, how)) => Err(err!("the program had {path} in its memory, which {how}")
-                .hint("end that process, or remove the file")),
+        let is_of_all = |path: &Path| self.0.iter().any(|file| file.path == path && file.is_of_all());
+        let (of_all, own): (Vec<_>, Vec<_>) = here.partition(|(path, _)| is_of_all(path));
+        for (files, users) in [(own, Users::Of(vec![caller::uid()])), (of_all, Users::All)] {
+            let files: Vec<_> = files.into_iter().map(|(path, identity)| identity.in_procfs(path)).collect();
+            let files: Vec<&[String; 3]> = files.iter().collect();
+            if let Some((path, how)) = removed::had_by_other(&files, &users, |_| false)? {
+                return Err(err!("the program had {path} in its memory, which {how}")
+                    .hint("end that process, or remove the file"));
+            }
         }
+        Ok(())
+    }
+
+    /// Those to which other users may write, as procfs has them. A process of theirs has one perhaps, and may not be looked at.
+    pub(super) fn of_all(&self) -> BTreeSet<[String; 3]> {
+        let of_all = self.0.iter().filter(|file| file.is_of_all());
+        of_all.map(|file| file.identity.in_procfs(&file.path)).collect()
     }
 
     /// Copies them back. `users` are the program's.
@@ -216,6 +228,11 @@ impl SharedFiles {
 }
 
 impl SharedFile {
+    /// True where others may write to it: the group, or whom an access list (acl(5)) names, whose bits are the group's, or all.
+    fn is_of_all(&self) -> bool {
+        self.mode & 0o022 != 0
+    }
+
     /// The directory that it is in, and its name there.
     fn place(&self) -> Result<(OwnedFd, &OsStr)> {
         let (Some(above), Some(name)) = (self.path.parent(), self.path.file_name()) else {
