@@ -144,8 +144,8 @@ impl<'a> Exchange<'a> {
         self.close_later(held, number);
         let link = process.dir().join(format!("fd/{number}"));
         // It may be served by somebody who does not answer.
-        let (device, inode) = fd::known_identity(&link).context(|| format!("look at {}", link.display()))?;
-        match [reach::device_number(device), inode.to_string()] == *file {
+        let known = fd::known_identity(&link).context(|| format!("look at {}", link.display()))?;
+        match reach::is_identity(known, file) {
             true => Ok(number),
             false => bail!("{} has opened another file", process.shown()),
         }

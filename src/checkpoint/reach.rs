@@ -451,8 +451,13 @@ pub(super) fn flags_of(process: &Process) -> Result<BTreeMap<u64, String>> {
 }
 
 /// True where `stat` is of the file with that device and inode, as procfs writes them (proc_pid_maps(5)).
-pub(super) fn is_file(stat: &fs::Stat, [device, inode]: &[impl AsRef<str>; 2]) -> bool {
-    device_number(stat.st_dev) == device.as_ref() && stat.st_ino.to_string() == inode.as_ref()
+pub(super) fn is_file(stat: &fs::Stat, file: &[impl AsRef<str>; 2]) -> bool {
+    is_identity((stat.st_dev, stat.st_ino), file)
+}
+
+/// The same of a device and an inode.
+pub(super) fn is_identity((device, inode): (u64, u64), file: &[impl AsRef<str>; 2]) -> bool {
+    device_number(device) == file[0].as_ref() && inode.to_string() == file[1].as_ref()
 }
 
 #[cfg(test)]

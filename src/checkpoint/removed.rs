@@ -183,8 +183,7 @@ impl<'a> Removed<'a> {
             let target = descriptor.text();
             let shown = || format!("look at {target}");
             // Who serves another file system may choose that number, too, and not answer.
-            let (device, inode) = fd::known_identity(descriptor.path()).context(shown)?;
-            if [reach::device_number(device), inode.to_string()] != self.file {
+            if !reach::is_identity(fd::known_identity(descriptor.path()).context(shown)?, &self.file) {
                 continue;
             }
             let stat = fs::stat(descriptor.path()).context(shown)?;

@@ -292,7 +292,7 @@ impl Checkpoint for Restore {
 
     fn goes_on(&self, store: &Store, id: &str) -> Result<()> {
         let Some(source) = &self.source else { return Ok(()) };
-        // Init has a copy of the descriptor.
+        // The program has its memory by now, and this process can stay beside it.
         source.shared.as_ref().map_or(Ok(()), |lock| fs::flock(lock, fs::FlockOperation::Unlock))?;
         source.manifest.gpus.restore(store, id, source.cuda.as_ref())
     }

@@ -212,7 +212,7 @@ impl SharedFiles {
                 fd::open_entry(&image.dir, name_of(number).as_str(), OFlags::RDONLY).context(shown)?;
             match file.find(&known, users)? {
                 Some(there) => {
-                    // Who may only read it, as another user, has it mapped perhaps: it is never shorter than it was, nor is going to be.
+                    // It is not emptied by its size: another user, who may read it, has it mapped perhaps, and would be ended by SIGBUS.
                     let size = fd::stat(&there)?.st_size.unsigned_abs();
                     let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
                     if size > 0 {
@@ -327,11 +327,7 @@ fn open_dir(path: &Path) -> Result<OwnedFd> {
 /// See [`SharedFiles::take`].
 fn lock(image: &Image) -> Result<Option<OwnedFd>> {
     let shown = || format!("lock {}/{MADE}", image.path.display());
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = match fs::openat(&image.dir, MADE, flags, Mode::RUSR | Mode::WUSR) {
-        Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOSPC | Errno::DQUOT) => return Ok(None),
-        file => file.context(shown)?,
-    };
+    let Some(file) = open_made(image, OFlags::RDWR).context(shown)? else { return Ok(None) };
     let end = Instant::now() + LOCKED_WITHIN;
     loop {
         match fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -358,16 +354,22 @@ fn made_in(text: &[u8]) -> Vec<(PathBuf, Identity)> {
 
 /// Notes that this restore makes a file. Where an image cannot be written, the next restore finds another file than the program's.
 fn note_made(image: &Image, path: &Path, identity: &Identity) -> Result<()> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let shown = || format!("write {}/{MADE}", image.path.display());
     let mut line = serde_json::to_vec(&(path, identity)).map_err(|e| err!("{e}"))?;
     line.push(b'\n');
-    let file = match fs::openat(&image.dir, MADE, flags, Mode::RUSR | Mode::WUSR) {
-        Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOSPC | Errno::DQUOT) => return Ok(()),
-        file => file.context(|| format!("write {}/{MADE}", image.path.display()))?,
-    };
+    let Some(file) = open_made(image, OFlags::WRONLY | OFlags::APPEND).context(shown)? else { return Ok(()) };
     match fd::write_all(&file, &line) {
         Err(e) if e.is(libc::ENOSPC) || e.is(libc::EDQUOT) => Ok(()),
-        written => written.context(|| format!("write {}/{MADE}", image.path.display())),
+        written => written.context(shown),
+    }
+}
+
+/// Opens the file that says what restores have made, which the first of them makes. `None` where the image cannot be written.
+fn open_made(image: &Image, how: OFlags) -> Result<Option<OwnedFd>, Errno> {
+    let flags = OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | how;
+    match fs::openat(&image.dir, MADE, flags, Mode::RUSR | Mode::WUSR) {
+        Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOSPC | Errno::DQUOT) => Ok(None),
+        file => file.map(Some),
     }
 }
 

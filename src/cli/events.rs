@@ -7,8 +7,8 @@ use super::table::*;
 use crate::store::Store;
 use rt_spec::state::Status;
 use rt_sys::bail;
-use rt_sys::cgroup::Cgroups;
 use rt_sys::cgroup::Files::{V1, V2};
+use rt_sys::cgroup::{self, Cgroups};
 use rt_sys::error::{Context, Result};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -292,10 +292,8 @@ fn read(dir: &Path, file: &str) -> Option<String> {
     std::fs::read_to_string(dir.join(file)).ok()
 }
 
-/// A file with one number; `max` is the greatest.
 fn number(dir: &Path, file: &str) -> Option<u64> {
-    let text = read(dir, file)?;
-    if text.trim() == "max" { Some(u64::MAX) } else { text.trim().parse().ok() }
+    cgroup::number(dir, file).ok().flatten()
 }
 
 /// A file with a key and a number in each line.

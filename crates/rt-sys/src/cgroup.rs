@@ -141,8 +141,11 @@ fn text(dir: &Path, file: &str) -> Result<Option<String>> {
     }
 }
 
-/// A file with one number; `max` is the greatest.
-fn number(dir: &Path, file: &str) -> Result<Option<u64>> {
+/// A file with one number; `max` is the greatest. `None` of one that is not there or that the caller may not read, or without a number.
+///
+/// # Errors
+/// Those of read(2).
+pub fn number(dir: &Path, file: &str) -> Result<Option<u64>> {
     let text = text(dir, file)?;
     Ok(text.and_then(|text| if text.trim() == "max" { Some(u64::MAX) } else { text.trim().parse().ok() }))
 }
