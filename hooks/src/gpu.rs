@@ -80,7 +80,7 @@ pub fn main() -> u8 {
 fn precreate(call: &Call, config: &[u8]) -> Result<String> {
     let config = Config::parse(config.to_vec())?;
     let host = Tree::open(&call.root)?;
-    let mut value: Value = serde_json::from_slice(&config.text).map_err(json_error)?;
+    let mut value: Value = serde_json::from_slice(&config.text()?).map_err(json_error)?;
     let said = value
         .get(CALLER_REQUEST)
         .map(CallerRequest::deserialize)

@@ -364,7 +364,7 @@ impl<'a> Launch<'a> {
 
     /// Saves the record for the first time. `ignored` are the signals that init ignores.
     fn publish(&self, dir: &ContainerDir, record: &Record, ignored: u64) -> Result<()> {
-        dir.save_new(record, &self.config.text)?;
+        dir.save_new(record, &self.config.text()?)?;
         let Some(task) = self.member() else { return Ok(()) };
         if let Some(config) = self.images.image_config() {
             dir.save_image_config(config)?;

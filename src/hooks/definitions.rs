@@ -303,7 +303,7 @@ fn inject(
     }
     for (path, definition) in &matching {
         if definition.stages.iter().any(|stage| stage == PRECREATE) {
-            let text = run::filter(&definition.hook, &with_said(&config.text, said)?, bundle)?;
+            let text = run::filter(&definition.hook, &with_said(&config.text()?, said)?, bundle)?;
             let what = || format!("the config that hook {} returns", path.display());
             *config = Config::parse(text).context(what)?;
         }
@@ -322,7 +322,8 @@ fn inject(
     let told: Vec<&String> = env.iter().filter(|variable| is_for_hooks(variable)).collect();
     let text = serde_json::to_string(&told).map_err(json_error)?;
     annotate(&mut config.spec, ANNOTATION_ENV, &text);
-    config.changed()
+    config.changed();
+    Ok(())
 }
 
 /// True for a variable, `NAME=VALUE`, that says something to our hooks.
@@ -396,7 +397,7 @@ fn settle_mpi(config: &mut Config, said: &CallerRequest) -> Result<bool> {
     let asked = is_host_mpi(&word).context(|| MPI)?;
     if asked != annotated {
         annotate(spec, ANNOTATION_MPI, if asked { "host" } else { "image" });
-        config.changed()?;
+        config.changed();
     }
     Ok(asked)
 }

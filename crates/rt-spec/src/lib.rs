@@ -31,6 +31,7 @@ pub use check::{allowed_below_proc, check, check_id, check_process};
 pub use config::{Linux, Process, Spec};
 
 use rt_sys::error::{Context, Error, Result};
+use std::borrow::Cow;
 use std::path::Path;
 
 /// The OCI runtime-spec version that state and features name.
@@ -66,8 +67,10 @@ pub const KEY_CALLS: [&str; 3] = ["add_key", "keyctl", "request_key"];
 pub struct Config {
     /// The config. It is large, and on the heap it is not moved.
     pub spec: Box<Spec>,
-    /// Its JSON text, to be kept with the container's state.
-    pub text: Vec<u8>,
+    /// The JSON text that it was read from.
+    read: Vec<u8>,
+    /// The spec is another than [`Config::read`] says.
+    changed: bool,
     /// What was read and cannot be used (unknown capabilities and the like).
     pub warnings: Vec<String>,
 }
@@ -91,13 +94,21 @@ impl Config {
         let json = std::str::from_utf8(&text).map_err(|e| Error::new(e.to_string()))?;
         let mut spec: Box<Spec> = serde_json::from_str(json).map_err(json_error)?;
         let warnings = spec.take_warnings();
-        Ok(Config { spec, text, warnings })
+        Ok(Config { spec, read: text, changed: false, warnings })
     }
 
-    /// Takes the spec as it has been changed for the config.
-    pub fn changed(&mut self) -> Result<()> {
-        self.text = serde_json::to_vec(&self.spec).map_err(json_error)?;
-        Ok(())
+    /// Says that the spec has been changed, which [`Config::text`] then tells.
+    pub fn changed(&mut self) {
+        self.changed = true;
+    }
+
+    /// The config's JSON text, to be kept with the container's state and told to hooks: what was read, byte for byte, unless the
+    /// spec has been changed. It is made anew by each call, which a program that joins a container never needs.
+    pub fn text(&self) -> Result<Cow<'_, [u8]>> {
+        match self.changed {
+            true => Ok(serde_json::to_vec(&self.spec).map_err(json_error)?.into()),
+            false => Ok(Cow::Borrowed(&self.read)),
+        }
     }
 }
 

@@ -39,8 +39,6 @@ pub(crate) struct Loaded {
     pub bundle: PathBuf,
     /// The config, changed as the request asks.
     pub config: Config,
-    /// Something has been changed, which [`Config::text`] does not say.
-    changed: bool,
     /// The program has the caller's environment, below that of the config.
     pub inherits_env: bool,
     /// What takes what the program writes to the root.
@@ -102,7 +100,8 @@ fn forget_labels(config: &mut Config) -> Result<()> {
     for name in annotations::forget_labels(&mut config.spec) {
         config.warnings.push(format!("annotation {name} may be a label of the image and is not heeded"));
     }
-    config.changed()
+    config.changed();
+    Ok(())
 }
 
 impl Loaded {
@@ -134,13 +133,13 @@ impl Loaded {
             || request.overrides != Overrides::default();
         let mut layer = None;
         if changed {
+            config.changed();
             override_config(&mut config, request, user_map, inherits_env)?;
             layer = override_root(&mut config.spec, &request.overrides.root);
         }
         Ok(Loaded {
             bundle,
             config,
-            changed,
             inherits_env,
             layer,
             entrypoint,
@@ -153,9 +152,6 @@ impl Loaded {
     /// This config with the hooks of all directories, and with what hooks of the stage precreate make of it.
     pub(crate) fn with_hooks(mut self, request: &StartRequest) -> Result<Loaded> {
         trace::end(Phase::Load);
-        if self.changed {
-            self.config.changed()?;
-        }
         if !request.no_hooks {
             definitions::add_to(&mut self.config, &request.hooks_dirs, &request.for_hooks(), &self.bundle)?;
         }

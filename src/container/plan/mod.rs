@@ -218,7 +218,7 @@ impl Plan {
         } = loaded;
         let caller = host.caller;
         if namespaces::names_own_user(&config.spec, caller) {
-            namespaces::leave_out_user(&mut config)?;
+            namespaces::leave_out_user(&mut config);
         }
         let adapted = rootless::adapt(&config.spec, caller, request.user_map)?;
         let mut plan = Self::from_config(&config, bundle, root, host, adapted, request)?;
@@ -226,14 +226,14 @@ impl Plan {
             hosts_root::protect_host(&mut plan, &config.spec, caller, request.user_map, of_image)?;
         if plan.could_unmount(&config) {
             if protected {
-                plan.forbid_unmounting("the host's settings and disks, which stay hidden", &mut config)?;
+                plan.forbid_unmounting("the host's settings and disks, which stay hidden", &mut config);
             } else if plan.shows_state(host)? {
-                plan.forbid_unmounting("rt's state directory, which stays covered", &mut config)?;
+                plan.forbid_unmounting("rt's state directory, which stays covered", &mut config);
             }
         }
         if foreign {
             plan.foreign = true;
-            plan.caller_request.config = Some(String::from_utf8_lossy(&config.text).into_owned());
+            plan.caller_request.config = Some(String::from_utf8_lossy(&config.text()?).into_owned());
         }
         plan.asked_cwd = request.callers_umask && request.overrides.cwd.is_some();
         plan.layer = layer;
@@ -382,7 +382,7 @@ impl Plan {
     /// Takes CAP_SYS_ADMIN because the root or a bind shows `what`, also from what `exec` starts. A namespace that the program
     /// makes is no way around: there the covers are locked (mount_namespaces(7)).
     #[cold]
-    fn forbid_unmounting(&mut self, what: &str, config: &mut Config) -> Result<()> {
+    fn forbid_unmounting(&mut self, what: &str, config: &mut Config) {
         let all = self.process.caps;
         let without = |mask: caps::Mask| mask & !SYS_ADMIN;
         self.process.caps = caps::Sets {
@@ -395,7 +395,7 @@ impl Plan {
         if let Some(process) = config.spec.process_mut() {
             process.set_capabilities(Some(self.process.caps));
         }
-        config.changed()
+        config.changed();
     }
 
     /// The directory with the record of what has been copied into the root, beside what keeps the copies; `None` where

@@ -20,13 +20,13 @@ pub(super) fn names_own_user(spec: &Spec, caller: &Caller) -> bool {
 /// Takes the user namespace out of the config.
 #[cold]
 #[inline(never)]
-pub(super) fn leave_out_user(config: &mut Config) -> Result<()> {
+pub(super) fn leave_out_user(config: &mut Config) {
     if let Some(linux) = config.spec.linux_mut() {
         let mut namespaces = linux.namespaces().clone().unwrap_or_default();
         namespaces.retain(|n| n.typ() != LinuxNamespaceType::User);
         linux.set_namespaces(Some(namespaces));
     }
-    config.changed()
+    config.changed();
 }
 
 fn kind_of(typ: LinuxNamespaceType) -> Namespace {
