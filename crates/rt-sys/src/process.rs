@@ -474,24 +474,14 @@ pub fn set_affinity_of(thread: i32, mask: &[u64]) -> Result<()> {
 /// # Errors
 /// ESRCH where the thread has ended.
 pub fn affinity_of(thread: i32) -> Result<Vec<u64>> {
-    let pid: libc::pid_t = thread;
-    let mut mask = vec![0_u64; 2048 / 64];
-    loop {
-        let bytes = size_of_val(&mask[..]);
-        // SAFETY: the kernel writes at most `bytes` bytes to `mask`.
-        let got = unsafe { libc::syscall(libc::SYS_sched_getaffinity, pid, bytes, mask.as_mut_ptr()) };
-        match check(got) {
-            // The kernel refuses a mask that is shorter than its own, which has a bit for each CPU that there could be.
-            Err(e) if e.is(libc::EINVAL) && mask.len() * 64 < MOST_CPUS => mask.resize(mask.len() * 4, 0),
-            got => {
-                got?;
-                break;
-            }
-        }
-    }
+    // The kernel refuses a mask that is shorter than its own, which has a bit for each CPU that there could be.
+    let mut mask = [0_u64; MOST_CPUS / 64];
+    let (pid, bytes): (libc::pid_t, _) = (thread, size_of_val(&mask));
+    // SAFETY: the kernel writes at most `bytes` bytes to `mask`.
+    let got = unsafe { libc::syscall(libc::SYS_sched_getaffinity, pid, bytes, mask.as_mut_ptr()) };
+    check(got)?;
     let last = mask.iter().rposition(|word| *word != 0);
-    mask.truncate(last.map_or(0, |last| last + 1));
-    Ok(mask)
+    Ok(mask[..last.map_or(0, |last| last + 1)].to_vec())
 }
 
 /// How many CPUs the kernel can be built for, and more (8192, NR_CPUS of x86).

@@ -44,13 +44,15 @@ pub(super) fn protect_host(
     asked: Option<UserMap>,
     of_image: bool,
 ) -> Result<bool> {
+    if !caller.has_hosts_root_uid()? {
+        return Ok(false);
+    }
     let map = match asked {
         Some(map) => Some(map),
         None => annotations::user_map(spec)?,
     };
     // An image's own config may leave the map out, or name another one: its mounts are those of the profile all the same.
-    let concerned = of_image || matches!(map, Some(UserMap::Caller | UserMap::Root)) || is_hpc(spec)?;
-    if !concerned || !caller.has_hosts_root_uid()? {
+    if !of_image && !matches!(map, Some(UserMap::Caller | UserMap::Root)) && !is_hpc(spec)? {
         return Ok(false);
     }
     let (proc, dev) = (cover_kernels_settings(plan)?, shows_dev(plan));
