@@ -686,6 +686,15 @@ static void removed_names(void)
 	MUST(strcmp(maps[1], "new") == 0);
 }
 
+// Its other name is where nobody but the owner of the directory can look.
+static void removed_elsewhere(void)
+{
+	int fd = file_with("/dev/shm/one", O_EXCL);
+	MUST(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) != MAP_FAILED);
+	MUST(link("/dev/shm/one", "/dev/shm/evil/other") == 0 && unlink("/dev/shm/one") == 0);
+	stay();
+}
+
 // A descriptor of it that no process has, for it is on its way.
 static void removed_passed(void)
 {
@@ -1944,7 +1953,7 @@ static const struct {
 	{ "memfd-sealed", memfd_sealed }, { "memfd-sealed-later", memfd_sealed_later }, { "shared-rest", shared_rest }, { "unread-tick", unread_tick },
 	{ "removed-mapping", removed_mapping }, { "removed-open", removed_open }, { "removed-unnamed", removed_unnamed }, { "removed-twice", removed_twice }, { "removed-newline", removed_newline }, { "removed-part", removed_part }, { "copied-up", copied_up }, { "removed-fifo", removed_fifo }, { "removed-vdso", removed_vdso }, { "removed-dispatch", removed_dispatch }, { "removed-outside", removed_outside },
 	{ "removed-semaphore", removed_semaphore }, { "removed-semaphore-later", removed_semaphore_later }, { "removed-names", removed_names },
-	{ "removed-passed", removed_passed }, { "removed-locked", removed_locked }, { "removed-flags", removed_flags }, { "removed-lock", removed_lock }, { "removed-signals", removed_signals },
+	{ "removed-elsewhere", removed_elsewhere }, { "removed-passed", removed_passed }, { "removed-locked", removed_locked }, { "removed-flags", removed_flags }, { "removed-lock", removed_lock }, { "removed-signals", removed_signals },
 	{ "removed-longer", removed_longer }, { "removed-sparse", removed_sparse }, { "removed-sparse-open", removed_sparse_open }, { "removed-many", removed_many }, { "removed-heavy", removed_heavy },
 	{ "shared-file", shared_file }, { "shared-file-to-read", shared_file_to_read },
 	{ "system-v", system_v }, { "semaphore", semaphore }, { "queue", queue }, { "uring", uring },

@@ -1,8 +1,8 @@
 //! A container as its processes have it: its root, its mounts, and what of them was made for it alone.
 
-use rt_sys::disk;
 use rt_sys::error::{Context, Result};
 use rt_sys::mount::{self, Mounted};
+use rt_sys::{disk, fd};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -47,6 +47,23 @@ impl<'a> Inside<'a> {
 
     fn is_own_mount(&self, mount: &Mounted) -> bool {
         mount.fstype == b"tmpfs" && self.own.contains(&mount.point)
+    }
+
+    /// Opens, for its path only, the directory at `path`, to which no link leads; `None` where `is_wanted` does not take its device. All
+    /// walks come to a directory by this: who serves another file system may not answer, and is not asked.
+    ///
+    /// # Errors
+    /// It is none, or not there for this user.
+    pub(super) fn directory(
+        &self,
+        path: &Path,
+        is_wanted: impl Fn(u64) -> bool,
+    ) -> Result<Option<OwnedFd>, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::IN_ROOT;
+        let place = fs::openat2(&self.root, path, flags, Mode::empty(), resolve)?;
+        let (device, _) = fd::known_identity(fd::link(&place))?;
+        Ok(is_wanted(device).then_some(place))
     }
 
     /// Opens, for its path only, what is at `path`, to which no link leads; `None` where nothing is, or a link.

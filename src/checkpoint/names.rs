@@ -1,96 +1,143 @@
 //! Names of files of which the kernel tells the inodes alone.
+//!
+//! Of what is mapped, and nobody has open, it does not tell how many names there are either, so that one is looked for also where there
+//! is none. Who else makes names on that file system must not decide whether the program is kept. So it is the directories of the
+//! program's users that have to be read.
 
 use super::inside::Inside;
+use super::reach;
 use rt_sys::error::{Context, Result};
 use rt_sys::mount::Mounted;
 use rt_sys::{bail, err, fd};
-use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-/// How many names are read.
+/// How many names are read in directories of the program's users, and how many in those of others, and how long those may take.
 const MOST: usize = 200_000;
+const OTHERS_WITHIN: Duration = Duration::from_secs(2);
 
-/// A name of each of these inodes of the file system in memory with that device, as a table of mounts has it, that has one which the
-/// container sees.
+/// What is looked for: files of the file system in memory with this device, as proc_pid_maps(5) writes it.
+#[derive(Debug, Default)]
+pub(super) struct Wanted {
+    pub inodes: BTreeSet<u64>,
+    /// Where they have had names. All that is there is read, and first.
+    pub near: BTreeSet<PathBuf>,
+}
+
+/// A name of each of these inodes that has one which the container sees.
 ///
 /// # Errors
-/// A directory cannot be read in which `users` may make names.
+/// A directory of one of `users` cannot be read.
 pub(super) fn find(
     inside: &Inside<'_>,
-    device: &[u8],
-    inodes: &BTreeSet<u64>,
+    device: &str,
+    wanted: &Wanted,
     users: &BTreeSet<u32>,
 ) -> Result<BTreeMap<u64, PathBuf>> {
-    let is_of = |mount: &&Mounted| mount.device == device;
-    let mut todo: Vec<PathBuf> =
-        inside.mounts.iter().filter(is_of).map(|mount| mount.point.clone()).collect();
-    let (mut found, mut read) = (BTreeMap::new(), 0);
-    while let Some(dir) = todo.pop() {
-        for (name, inode, is_directory) in entries(inside, &dir, device, users)? {
+    let (found, seen) = (BTreeMap::new(), BTreeSet::new());
+    let mut search =
+        Search { inside, device, wanted, users, found, seen, own: Vec::new(), others: Vec::new(), end: None };
+    let number = reach::decimal(device);
+    let is_of = |mount: &&Mounted| Some(&mount.device) == number.as_ref();
+    for path in wanted.near.iter().chain(inside.mounts.iter().filter(is_of).map(|mount| &mount.point)) {
+        search.read(path, false)?;
+    }
+    search.end = Some(Instant::now() + OTHERS_WITHIN);
+    let mut read = [0; 2];
+    while search.found.len() < wanted.inodes.len() {
+        let (path, is_own) = match search.own.pop() {
+            Some(path) => (path, true),
+            None => match search.others.pop() {
+                Some(path) => (path, false),
+                None => break,
+            },
+        };
+        let (more, is_own) = search.read(&path, is_own)?;
+        let read = &mut read[usize::from(is_own)];
+        *read += more;
+        match *read > MOST {
+            true if is_own => return Err(err!("{}: it has too many files to look for one", path.display())),
+            false if is_own || !search.is_over() => {}
+            _ => search.others.clear(),
+        }
+    }
+    Ok(search.found)
+}
+
+struct Search<'a> {
+    inside: &'a Inside<'a>,
+    device: &'a str,
+    wanted: &'a Wanted,
+    users: &'a BTreeSet<u32>,
+    found: BTreeMap<u64, PathBuf>,
+    /// The inodes of directories that have been read.
+    seen: BTreeSet<u64>,
+    /// Directories of the program's users, and of others.
+    own: Vec<PathBuf>,
+    others: Vec<PathBuf>,
+    /// When no more of others is read.
+    end: Option<Instant>,
+}
+
+impl Search<'_> {
+    fn is_over(&self) -> bool {
+        self.end.is_some_and(|end| Instant::now() > end)
+    }
+
+    /// Reads the directory `path`, which is known to be one of the users' (`is_own`), or is perhaps. Returns how many names it has, and
+    /// whether it is.
+    fn read(&mut self, path: &Path, is_own: bool) -> Result<(usize, bool)> {
+        let shown = || format!("look through {}", path.display());
+        let place = match self.inside.directory(path, |device| reach::device_number(device) == self.device) {
+            // It is removed by now, or something else is mounted there.
+            Ok(None) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok((0, is_own)),
+            Err(_) if !is_own => return Ok((0, is_own)),
+            Err(e) => return Err(e).context(shown),
+            Ok(Some(place)) => place,
+        };
+        let stat = fd::stat(&place)?;
+        let is_own = is_own || self.users.contains(&stat.st_uid);
+        if !self.seen.insert(stat.st_ino) {
+            return Ok((0, is_own));
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = match fs::openat(&place, ".", flags, Mode::empty()) {
+            Err(_) if !is_own => return Ok((0, is_own)),
+            Err(Errno::ACCESS) => bail!("{}: its mode does not let this user do so", shown()),
+            dir => dir.context(shown)?,
+        };
+        let mut read = 0;
+        for entry in fs::Dir::read_from(&dir).context(shown)? {
+            let entry = entry.context(shown)?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            if !is_own && self.is_over() {
+                break;
+            }
             read += 1;
-            if read > MOST {
-                return Err(err!("{}: it has too many files to look for one", dir.display()));
-            }
-            let path = dir.join(OsStr::from_bytes(&name));
-            if is_directory {
-                todo.push(path);
-            } else if inodes.contains(&inode)
-                && let Some(there) = inside.find(&path)?
-                && is_on(&fd::stat(&there)?, device)
-            {
-                found.insert(inode, path);
-            }
-        }
-    }
-    Ok(found)
-}
-
-/// What is in the directory `path`: names, inodes, and whether they are directories. Nothing where it is on another file system.
-fn entries(
-    inside: &Inside<'_>,
-    path: &Path,
-    device: &[u8],
-    users: &BTreeSet<u32>,
-) -> Result<Vec<(Vec<u8>, u64, bool)>> {
-    let shown = || format!("look through {}", path.display());
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::IN_ROOT;
-    let dir = match fs::openat2(&inside.root, path, flags, Mode::empty(), resolve) {
-        // It is removed by now, or a file is mounted there.
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(Vec::new()),
-        Err(Errno::ACCESS) => match inside.find(path) {
-            Ok(Some(dir)) if may_be_written(&fd::stat(&dir)?, users) => {
-                bail!("{}: its mode does not let this user do so", shown())
-            }
-            Err(e) if !e.is(libc::EACCES) => return Err(e),
-            _ => return Ok(Vec::new()),
-        },
-        dir => dir.context(shown)?,
-    };
-    if !is_on(&fd::stat(&dir)?, device) {
-        return Ok(Vec::new());
-    }
-    let mut found = Vec::new();
-    for entry in fs::Dir::read_from(&dir).context(shown)? {
-        let entry = entry.context(shown)?;
-        let name = entry.file_name().to_bytes();
-        if !matches!(name, b"." | b"..") {
+            let path = || path.join(OsStr::from_bytes(name.to_bytes()));
             // A file system in memory says of all what they are.
-            found.push((name.to_vec(), entry.ino(), entry.file_type() == FileType::Directory));
+            if entry.file_type() == FileType::Directory {
+                match fd::stat_entry(&dir, name) {
+                    // What is mounted there is looked at by its own path.
+                    Err(Errno::XDEV | Errno::NOENT) => {}
+                    Ok(stat) if self.users.contains(&stat.st_uid) => self.own.push(path()),
+                    _ if self.others.len() < MOST => self.others.push(path()),
+                    _ => {}
+                }
+            } else if self.wanted.inodes.contains(&entry.ino())
+                && fd::stat_entry(&dir, name).is_ok_and(|stat| stat.st_ino == entry.ino())
+            {
+                self.found.insert(entry.ino(), path());
+            }
         }
+        Ok((read, is_own))
     }
-    Ok(found)
-}
-
-/// True for a directory in which `users` may make names.
-fn may_be_written(dir: &fs::Stat, users: &BTreeSet<u32>) -> bool {
-    users.contains(&dir.st_uid) || dir.st_mode & 0o022 != 0
-}
-
-fn is_on(stat: &fs::Stat, device: &[u8]) -> bool {
-    format!("{}:{}", fs::major(stat.st_dev), fs::minor(stat.st_dev)).as_bytes() == device
 }

@@ -28,9 +28,9 @@ use std::cell::Cell;
 use std::cmp::Ordering;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::ops::Range;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -41,6 +41,9 @@ const FLAGS: [&str; 10] = ["rd", "wr", "ex", "sh", "mr", "mw", "me", "ms", "sd",
 /// How long the program may take to exchange all that it has, and how long to undo it: its calls take as long as it lets them.
 const WITHIN: Duration = Duration::from_secs(30);
 const UNDONE_WITHIN: Duration = Duration::from_secs(30);
+
+/// How long names may be looked for: as long as that the program is held.
+const NAMED_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long all processes of the host may be looked through, and how long then what waits in the kernel.
 const LOOKED_WITHIN: Duration = Duration::from_secs(30);
@@ -58,6 +61,8 @@ pub(super) struct Removed<'a> {
     pub opened: Vec<Open<'a>>,
     /// Of a file that somebody has open, what the kernel says of it.
     known: Option<fs::Stat>,
+    /// Where it has been known by a name.
+    near: BTreeSet<PathBuf>,
     /// A name that it still has.
     other: Option<PathBuf>,
 }
@@ -121,8 +126,8 @@ impl<'a> Removed<'a> {
                 let file = [mapped.device, mapped.inode].map(str::to_owned);
                 let name = mapped.path.strip_suffix(REMOVED).unwrap_or(mapped.path).to_owned();
                 let (pieces, opened) = (Vec::new(), Vec::new());
-                let removed =
-                    || Removed { name, file: file.clone(), pieces, opened, known: None, other: None };
+                let (known, near, other) = (None, BTreeSet::new(), None);
+                let removed = || Removed { name, file: file.clone(), pieces, opened, known, near, other };
                 found.entry(file.clone()).or_insert_with(removed);
             }
         }
@@ -136,6 +141,7 @@ impl<'a> Removed<'a> {
                 let Some(removed) = found.get_mut(&[mapped.device, mapped.inode].map(str::to_owned)) else {
                     continue;
                 };
+                removed.near.extend(Path::new(mapped.path).parent().map(Path::to_owned));
                 if flags.is_none() {
                     flags = Some(reach::flags_of(process)?);
                 }
@@ -152,21 +158,9 @@ impl<'a> Removed<'a> {
         for removed in &mut found {
             removed.find_open(by_inode.get(removed.file[1].as_str()).map_or(&[], Vec::as_slice))?;
         }
-        let mut names: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
-        for Removed { file: [device, inode], .. } in found.iter().filter(|removed| removed.may_have_name()) {
-            names.entry(device.clone()).or_default().extend(inode.parse::<u64>());
-        }
-        let users = processes::users_of(tree)?;
-        let find = |device: &str, inodes| {
-            names::find(inside, &reach::decimal(device).unwrap_or_default(), inodes, &users)
-        };
-        let names: BTreeMap<_, _> = names
-            .iter()
-            .map(|(device, inodes)| Ok((device.as_str(), find(device, inodes)?)))
-            .collect::<Result<_>>()?;
+        let names = names_of(&found, tree, inside)?;
         for removed in &mut found {
-            let none = BTreeMap::new();
-            removed.take_name(names.get(removed.file[0].as_str()).unwrap_or(&none))?;
+            removed.take_name(names.get(&removed.file))?;
             match removed.other {
                 None => removed.check_whole(several_ids).and_then(|()| removed.check_users())?,
                 Some(_) => removed.pieces.retain(|piece| !piece.is_named),
@@ -193,6 +187,7 @@ impl<'a> Removed<'a> {
                 return Err(descriptor.refused(&what, "have the program unlock it"));
             }
             self.known = Some(stat);
+            self.near.extend(descriptor.target.parent().map(Path::to_owned));
             if stat.st_nlink > 0 && !target.ends_with(REMOVED) {
                 continue;
             }
@@ -227,13 +222,12 @@ impl<'a> Removed<'a> {
         self.known.is_none_or(|stat| stat.st_nlink > 0)
     }
 
-    /// Takes what has been found of names of files on its file system.
+    /// Takes a name that has been found of it.
     ///
     /// # Errors
     /// It has one that was not found.
-    fn take_name(&mut self, names: &BTreeMap<u64, PathBuf>) -> Result<()> {
-        let inode = self.file[1].parse().unwrap_or_default();
-        self.other = names.get(&inode).filter(|_| self.may_have_name()).cloned();
+    fn take_name(&mut self, name: Option<&PathBuf>) -> Result<()> {
+        self.other = name.cloned();
         match self.other {
             None if self.may_have_name()
                 && (self.known.is_some() || self.pieces.iter().any(|piece| piece.is_named)) =>
@@ -312,8 +306,13 @@ impl<'a> Removed<'a> {
             Some(path) => Ok(Origin::Name(path.clone(), [device.clone(), inode.clone()])),
             None => {
                 let device = reach::decimal(device);
-                let mount = inside.mounts.iter().find(|mount| Some(&mount.device) == device.as_ref());
-                let opened = mount.map(|mount| inside.find(&mount.point)).transpose()?.flatten();
+                let is_wanted = |number| reach::device_number(number) == self.file[0];
+                // Something else can be mounted there, whose server is not asked.
+                let opened = inside
+                    .mounts
+                    .iter()
+                    .filter(|mount| Some(&mount.device) == device.as_ref())
+                    .find_map(|mount| inside.directory(&mount.point, is_wanted).ok().flatten());
                 // One without a limit has the size 0.
                 let free = match opened {
                     Some(opened) if disk::size(&opened)? > 0 => Some(disk::free_space(&opened)?.bytes),
@@ -323,6 +322,42 @@ impl<'a> Removed<'a> {
             }
         }
     }
+}
+
+/// Names that those of `found` have which may have one, by their devices and inodes. They are looked for in a process beside this one, in a
+/// limited time: how many names there are lies with all users of the host.
+fn names_of(
+    found: &[Removed<'_>],
+    tree: &Tree,
+    inside: &Inside<'_>,
+) -> Result<BTreeMap<[String; 2], PathBuf>> {
+    let mut wanted: BTreeMap<&str, names::Wanted> = BTreeMap::new();
+    for removed in found.iter().filter(|removed| removed.may_have_name()) {
+        let wanted = wanted.entry(&removed.file[0]).or_default();
+        wanted.inodes.extend(removed.file[1].parse::<u64>());
+        wanted.near.extend(removed.near.iter().cloned());
+    }
+    if wanted.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let users = processes::users_of(tree)?;
+    let said = aside::ask_within(NAMED_WITHIN, || {
+        let mut names = Vec::new();
+        for (device, wanted) in &wanted {
+            for (inode, path) in names::find(inside, device, wanted, &users)? {
+                names.push(([(*device).to_owned(), inode.to_string()], path.into_os_string().into_vec()));
+            }
+        }
+        serde_json::to_vec(&names).map_err(|e| err!("{e}"))
+    })?;
+    let said = said.ok_or_else(|| {
+        let seconds = NAMED_WITHIN.as_secs();
+        err!("to look for names of the program's memory takes more than {seconds} s")
+            .hint("give the program a /dev/shm of its own: --ipc private")
+    })?;
+    let names: Vec<([String; 2], Vec<u8>)> =
+        serde_json::from_slice(&said).map_err(|e| err!("what is known of names: {e}"))?;
+    Ok(names.into_iter().map(|(file, name)| (file, OsString::from_vec(name).into())).collect())
 }
 
 /// Refuses what a process outside of `tree` shares, which would be alone with it. `files` are those of [`super::preflight::Found`], and
