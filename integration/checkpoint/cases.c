@@ -349,6 +349,22 @@ static void watch_tree(void)
 	}
 }
 
+// Three places, in one of which others can mount something.
+static void watch_mounts(void)
+{
+	const char *dirs[] = { "/dev/shm", "/out" };
+	char event[4096], name[64];
+	int watcher = inotify_init1(IN_NONBLOCK);
+	MUST(inotify_add_watch(watcher, "/", IN_CREATE) > 0);
+	for (int n = 0; n < 2; n++)
+		MUST(inotify_add_watch(watcher, dirs[n], IN_CREATE) > 0);
+	stay();
+	for (int n = 0; n < 2; n++) {
+		snprintf(name, sizeof name, "%s/new", dirs[n]);
+		MUST(close(open(name, O_CREAT | O_WRONLY, 0600)) == 0 && read(watcher, event, sizeof event) > 0);
+	}
+}
+
 static int bound(int kind, struct sockaddr_in *address)
 {
 	socklen_t length = sizeof *address;
@@ -1948,7 +1964,7 @@ static const struct {
 	void (*run)(void);
 } all[] = {
 	{ "tree", tree }, { "busy", busy }, { "ended", ended }, { "threads", threads }, { "files", files }, { "removed", removed }, { "events", events },
-	{ "timers", timers }, { "memory-files", memory_files }, { "locks", locks }, { "watch", watch }, { "watch-tree", watch_tree }, { "sockets", sockets }, { "named-socket", named_socket },
+	{ "timers", timers }, { "memory-files", memory_files }, { "locks", locks }, { "watch", watch }, { "watch-tree", watch_tree }, { "watch-mounts", watch_mounts }, { "sockets", sockets }, { "named-socket", named_socket },
 	{ "connection", connection }, { "count", count }, { "answers", answers }, { "filter", filter }, { "memfd-twice", memfd_twice }, { "memfd-in-parts", memfd_in_parts },
 	{ "memfd-sealed", memfd_sealed }, { "memfd-sealed-later", memfd_sealed_later }, { "shared-rest", shared_rest }, { "unread-tick", unread_tick },
 	{ "removed-mapping", removed_mapping }, { "removed-open", removed_open }, { "removed-unnamed", removed_unnamed }, { "removed-twice", removed_twice }, { "removed-newline", removed_newline }, { "removed-part", removed_part }, { "copied-up", copied_up }, { "removed-fifo", removed_fifo }, { "removed-vdso", removed_vdso }, { "removed-dispatch", removed_dispatch }, { "removed-outside", removed_outside },

@@ -13,14 +13,14 @@ const MOST: usize = 64 << 20;
 /// Lines that stand in the log of a run without root that has succeeded, too.
 const HARMLESS: [&str; 3] = ["Unexpected error: -1", "RLIMIT_NOFILE", "for xtlocks check"];
 
-/// Makes the empty log `name` in `dir`. criu would write through a link that is there.
-pub(super) fn make(dir: &OwnedFd, name: &str) -> Result<()> {
+/// Makes the empty file `name` in `dir`. criu would write through a link that is there.
+pub(super) fn make(dir: &OwnedFd, name: &str) -> Result<OwnedFd> {
     match fs::unlinkat(dir, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(e) => return Err(e).context(|| format!("remove {name}")),
     }
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR).context(|| format!("make {name}")).map(drop)
+    fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR).context(|| format!("make {name}"))
 }
 
 /// The same, in a file system in memory where nothing can be written to `dir`: returns that, and why. It ends with its descriptors.
@@ -32,7 +32,7 @@ pub(super) fn make_anywhere(dir: &OwnedFd, name: &str) -> Result<Option<(OwnedFd
             make(&memory, name)?;
             Ok(Some((memory, e)))
         }
-        made => made.map(|()| None),
+        made => made.map(|_| None),
     }
 }
 

@@ -17,6 +17,7 @@ use super::removed::{self, Users};
 use super::shared_files::{self, SharedFiles};
 use super::{
     calls, contents, criu_log, filters, groups, memory_files, memory_fs, numbers, reach, restore, stops,
+    watches,
 };
 use crate::container;
 use crate::store::{Record, Store};
@@ -30,7 +31,6 @@ use rt_sys::seccomp::Filter;
 use rt_sys::{bail, err, fd, mount, signal};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, Mode, OFlags};
-use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -504,7 +504,8 @@ fn run_criu(
     let (opened, dirs) = criu.open_apart(&[(&image.path, &image.dir), work])?;
     let [image_dir, work_dir] = &dirs[..] else { bail!("the directory of the image was not opened") };
     criu_log::make(log_in, "dump.log")?;
-    let args = arguments(tree, found, memory, image_dir, work_dir, options, subject.network());
+    watches::tell(log_in, &found.watched)?;
+    let args = arguments(tree, found, image_dir, work_dir, options, subject.network());
     let own = memory_fs::own(&subject.spec);
     let inside = found.by_several_ids.then(|| Inside::of(&tree.program().dir(), &own)).transpose()?;
     let places = inside.as_ref().map(|inside| Places::of_several(inside, &found.files.users));
@@ -524,6 +525,7 @@ fn run_criu(
         places.as_ref().map_or(Ok(()), |places| places.check_image(image))?;
         memory_fs::save(memory, &hosts, image)
     });
+    watches::forget(log_in);
     dumped.map_err(|e| {
         criu_log::explain_in(e, log_in, "dump.log").context(format!("image {}", options.image.display()))
     })
@@ -576,7 +578,6 @@ pub(super) fn common(command: &str, image: &OwnedFd, work: &OwnedFd) -> Vec<Stri
 fn arguments(
     tree: &Tree,
     found: &Found,
-    memory: &[PathBuf],
     image: &OwnedFd,
     work: &OwnedFd,
     options: &DumpOptions,
@@ -598,11 +599,6 @@ fn arguments(
     }
     if found.watches {
         words.push("--force-irmap".to_owned());
-        // criu looks through whole trees, one after the other: what lies deepest comes first.
-        let mut watched: Vec<&PathBuf> = found.watched.iter().collect();
-        watched.sort_by_key(|place| Reverse(place.components().count()));
-        let places = watched.into_iter().chain(memory).map(|place| place.display().to_string());
-        words.extend(places.flat_map(|place| ["--irmap-scan-path".to_owned(), place]));
     }
     words.extend(found.external.iter().flat_map(|name| ["--external".to_owned(), name.clone()]));
     words

@@ -410,7 +410,7 @@ impl Files {
 }
 
 /// What is watched, as the kernel shows it: an inode, and the device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Watched(u64, u64);
 
 impl Watched {
@@ -424,6 +424,15 @@ impl Watched {
 
     pub(super) fn inode(self) -> u64 {
         self.0
+    }
+
+    /// The number of the device, as the kernel shows it.
+    pub(super) fn device_number(self) -> u64 {
+        self.1
+    }
+
+    pub(super) fn is_on(self, device: u64) -> bool {
+        self.1 == Watched::new(device, 0).1
     }
 
     /// The device, as a table of mounts has it (proc_pid_mountinfo(5)).

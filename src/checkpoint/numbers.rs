@@ -272,6 +272,13 @@ pub(super) fn append(message: &mut Vec<u8>, field: u64, number: u64) {
     message.extend(varint_of(number));
 }
 
+/// The same with a field of bytes.
+pub(super) fn append_bytes(message: &mut Vec<u8>, field: u64, bytes: &[u8]) {
+    message.extend(varint_of(field << 3 | 2));
+    message.extend(varint_of(bytes.len() as u64));
+    message.extend_from_slice(bytes);
+}
+
 /// `number` in as many bytes as it needs.
 pub(super) fn varint_of(number: u64) -> Vec<u8> {
     let mut bytes = vec![0; (64 - (number | 1).leading_zeros()).div_ceil(7) as usize];

@@ -1,7 +1,7 @@
 //! What cannot be kept, found before criu runs, and once more when it has stopped the tree: criu damages some of it without a
 //! word. Each is said with the process, what of it is in the way, and the remedy.
 
-use super::files::Files;
+use super::files::{Files, Watched};
 use super::inside::Inside;
 use super::manifest::Kind;
 use super::memory_files::{Part, Shared};
@@ -64,7 +64,7 @@ pub(super) struct Found {
     /// Files and directories are watched by inotify, for which criu looks by paths.
     pub watches: bool,
     /// Their paths.
-    pub watched: BTreeSet<PathBuf>,
+    pub watched: Vec<(Watched, PathBuf)>,
     /// Memory of files that have been removed is mapped, which `rt` has to change before criu begins: of each the device, the inode and the
     /// name, as procfs writes them.
     pub removed: BTreeSet<[String; 3]>,

@@ -1,15 +1,16 @@
 //! Where what a program watches is (inotify(7)): the kernel names it by its inode. criu opens it by that as the host's root alone, else
-//! it looks through the trees that it is told.
+//! it has to be told.
 
 use super::files::{Watched, watches};
 use super::inside::Inside;
 use super::preflight::Descriptor;
 use super::processes::Tree;
+use super::{criu_log, numbers};
 use rt_sys::caller::{Caller, Privilege};
 use rt_sys::error::{Context, Result};
 use rt_sys::fd;
 use rustix::fd::OwnedFd;
-use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsStr;
@@ -27,12 +28,12 @@ pub(super) fn find(
     descriptors: &[Descriptor<'_>],
     tree: &Tree,
     inside: &Inside<'_>,
-) -> Result<BTreeSet<PathBuf>> {
+) -> Result<Vec<(Watched, PathBuf)>> {
     let watchers: BTreeMap<Watched, &Descriptor<'_>> = descriptors
         .iter()
         .flat_map(|descriptor| watches(&descriptor.info).flatten().map(move |watched| (watched, descriptor)))
         .collect();
-    let mut search = Search { inside, wanted: watchers.keys().copied().collect(), found: BTreeSet::new() };
+    let mut search = Search { inside, wanted: watchers.keys().copied().collect(), found: Vec::new() };
     let works_in = || tree.processes.iter().map(|process| process.dir().join("cwd"));
     // `tail -f` has the file open.
     let opened = descriptors.iter().filter(|d| d.target.is_absolute()).map(Descriptor::path);
@@ -53,6 +54,44 @@ pub(super) fn find(
     }
 }
 
+/// criu's list of what it has found where, in the directory where it works, and the numbers that it begins with.
+const CACHE: &str = "irmap-cache";
+const MAGIC: [u32; 2] = [0x5510_5940, 0x5700_4059];
+/// IrmapCacheEntry (images/fh.proto of criu).
+const DEVICE: u64 = 1;
+const INODE: u64 = 2;
+const PATH: u64 = 3;
+
+/// Tells criu, which works in `dir`, where what is watched is. Else it reads all directories below those that it is told, and also those
+/// that others have mounted there, who may not answer.
+pub(super) fn tell(dir: &OwnedFd, watched: &[(Watched, PathBuf)]) -> Result<()> {
+    if watched.is_empty() {
+        return Ok(());
+    }
+    let file = criu_log::make(dir, CACHE)?;
+    fd::write_all(file, &cache_of(watched)).context(|| format!("write {CACHE}"))
+}
+
+fn cache_of(watched: &[(Watched, PathBuf)]) -> Vec<u8> {
+    let mut text = MAGIC.map(u32::to_le_bytes).concat();
+    for (watched, path) in watched {
+        let mut entry = Vec::new();
+        numbers::append(&mut entry, DEVICE, watched.device_number());
+        numbers::append(&mut entry, INODE, watched.inode());
+        // It takes away the slash that a path begins with.
+        let path = if path == Path::new("/") { Path::new("/.") } else { path };
+        numbers::append_bytes(&mut entry, PATH, path.as_os_str().as_bytes());
+        text.extend_from_slice(&u32::try_from(entry.len()).unwrap_or_default().to_le_bytes());
+        text.append(&mut entry);
+    }
+    text
+}
+
+/// Removes what [`tell`] has written.
+pub(super) fn forget(dir: &OwnedFd) {
+    let _ = fs::unlinkat(dir, CACHE, fs::AtFlags::empty());
+}
+
 /// What a link in procfs says; `None` where its descriptor is closed by now, or its process has ended.
 fn path_of(link: &Path) -> Result<Option<PathBuf>> {
     match fs::readlink(link, Vec::new()) {
@@ -69,7 +108,7 @@ struct Search<'a> {
     /// What has not been found yet.
     wanted: BTreeSet<Watched>,
     /// Where the rest is.
-    found: BTreeSet<PathBuf>,
+    found: Vec<(Watched, PathBuf)>,
 }
 
 impl Search<'_> {
@@ -96,12 +135,22 @@ impl Search<'_> {
             Err(e) if e.is(libc::EACCES) => None,
             there => there?,
         };
+        // Something else can be mounted there, whose server is not asked.
+        let device = there.as_ref().and_then(|there| fd::known_identity(fd::link(there)).ok());
         if let Some(there) = there
-            && self.wanted.remove(&Watched::of(&fd::stat(&there)?))
+            && device.is_some_and(|(device, _)| self.wanted.iter().any(|watched| watched.is_on(device)))
         {
-            self.found.insert(path);
+            self.take(&fd::stat(&there)?, path);
         }
         Ok(())
+    }
+
+    /// Takes note of `path`, at which this is, where it is looked for.
+    fn take(&mut self, stat: &fs::Stat, path: PathBuf) {
+        let watched = Watched::of(stat);
+        if self.wanted.remove(&watched) {
+            self.found.push((watched, path));
+        }
     }
 
     /// Looks through the directories `starts`, and where the file systems are mounted of which something is watched: what lies
@@ -112,17 +161,18 @@ impl Search<'_> {
         let mounts = self.inside.mounts.iter().filter(|mount| devices.contains(&mount.device));
         let mut todo: VecDeque<PathBuf> =
             starts.into_iter().chain(mounts.map(|mount| mount.point.clone())).collect();
+        let is_wanted = |device| devices.contains(&Watched::new(device, 0).device());
         let (mut seen, mut read) = (BTreeSet::new(), 0);
         while let Some(path) = todo.pop_front() {
             if self.wanted.is_empty() || read > MOST {
                 break;
             }
-            let Ok(Some(dir)) = self.open(&path, &devices) else { continue };
-            let watched = Watched::of(&fd::stat(&dir)?);
-            if self.wanted.remove(&watched) {
-                self.found.insert(path.clone());
-            }
-            if !seen.insert(watched) {
+            let Ok(Some(place)) = self.inside.directory(&path, is_wanted) else { continue };
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let Ok(dir) = fs::openat(&place, ".", flags, Mode::empty()) else { continue };
+            let stat = fd::stat(&dir)?;
+            self.take(&stat, path.clone());
+            if !seen.insert(Watched::of(&stat)) {
                 continue;
             }
             for entry in fs::Dir::read_from(&dir).into_iter().flatten() {
@@ -144,19 +194,18 @@ impl Search<'_> {
         }
         Ok(())
     }
+}
 
-    /// Opens the directory `path` of the container; `None` where it is on none of `devices`: who serves another file system may not answer.
-    ///
-    /// # Errors
-    /// It is none, or not there for this user.
-    fn open(&self, path: &Path, devices: &BTreeSet<Vec<u8>>) -> Result<Option<OwnedFd>, Errno> {
-        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::IN_ROOT;
-        let place = fs::openat2(&self.inside.root, path, flags | OFlags::PATH, Mode::empty(), resolve)?;
-        let (device, inode) = fd::known_identity(fd::link(&place))?;
-        match devices.contains(&Watched::new(device, inode).device()) {
-            true => fs::openat(&place, ".", flags | OFlags::RDONLY, Mode::empty()).map(Some),
-            false => Ok(None),
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn criu_reads_what_it_is_told() {
+        let watched = |device, inode| Watched::new(fs::makedev(0, device), inode);
+        let text = cache_of(&[(watched(52, 300), "/a".into()), (watched(1, 1), "/".into())]);
+        assert_eq!(text[..8], [0x40, 0x59, 0x10, 0x55, 0x59, 0x40, 0x00, 0x57]);
+        assert_eq!(text[8..21], [9, 0, 0, 0, 8, 52, 16, 0xac, 2, 26, 2, b'/', b'a']);
+        assert_eq!(text[21..], [8, 0, 0, 0, 8, 1, 16, 1, 26, 2, b'/', b'.']);
     }
 }
