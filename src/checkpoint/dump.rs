@@ -4,7 +4,7 @@
 //! before that, the program runs on.
 
 use super::affinity::Pinned;
-use super::aside;
+use super::aside::{self, Runtime};
 use super::criu::{Criu, Opened};
 use super::gpu::{self, Cuda, Parted};
 use super::image::{self, Draft, Image};
@@ -29,10 +29,16 @@ use rt_sys::ns::{self, Namespace, Namespaces};
 use rt_sys::process::{self, Memory};
 use rt_sys::seccomp::Filter;
 use rt_sys::{bail, err, fd, mount, signal};
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags};
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long criu, which holds the program, may be stuck when this process has ended. Its image is nobody's then, but its end can be the
+/// program's, too.
+const STUCK_WITHIN: Duration = Duration::from_secs(30);
 
 /// What `checkpoint` is asked to do.
 #[derive(Debug, Clone, Default)]
@@ -325,7 +331,7 @@ pub(crate) fn dump(
     options: &DumpOptions,
     programs: Option<&Programs>,
 ) -> Result<()> {
-    let _lock = store.container(id)?.lock_images()?;
+    let _lock = store.container(id)?.lock_images_within(container::DUMPED_WITHIN, OFlags::CREATE)?;
     let mut subject = Subject::of(store, id)?;
     let found;
     let programs = match programs {
@@ -510,15 +516,19 @@ fn run_criu(
     let inside = found.by_several_ids.then(|| Inside::of(&tree.program().dir(), &own)).transpose()?;
     let places = inside.as_ref().map(|inside| Places::of_several(inside, &found.files.users));
     let hosts = mount::table()?;
+    let own = pidfd_open(getpid(), PidfdFlags::empty()).context(|| "open a pidfd")?;
     let dumped = aside::run(|| {
+        let runtime = Runtime::new(Some(own.as_fd()), STUCK_WITHIN);
         subject.join_all()?;
         if subject.namespaces.contains(Namespace::Ipc) {
             preflight::check_ipc()?;
         }
         rustix::process::umask(Mode::RWXG | Mode::RWXO);
         match subject.hidden_filters {
-            true => filters::run_criu(&opened, &args, &[image_dir, work_dir], &subject.filters)?,
-            false => execute(&opened, &args, &[image_dir, work_dir])?,
+            true => {
+                filters::run_criu(&opened, &args, &[image_dir, work_dir], &subject.filters, &runtime)?;
+            }
+            false => execute(&opened, &args, &[image_dir, work_dir], &runtime)?,
         }
         reach::check_names(image)?;
         places::check_removed(image)?;
@@ -546,8 +556,9 @@ pub(super) fn open_work(path: &Path) -> Result<(PathBuf, OwnedFd)> {
 }
 
 /// Runs criu as a child, which is in the PID namespace that this process has joined.
-fn execute(opened: &Opened, args: &[String], dirs: &[&OwnedFd]) -> Result<()> {
+fn execute(opened: &Opened, args: &[String], dirs: &[&OwnedFd], runtime: &Runtime<'_>) -> Result<()> {
     let child = process::spawn(Namespaces::NONE, Memory::Copied, || aside::report(&opened.exec(args, dirs)))?;
+    runtime.wait_for(&child)?;
     aside::succeeded(&child, "criu")
 }
 

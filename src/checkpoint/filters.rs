@@ -5,7 +5,7 @@
 //! ptrace(2) has a filter of its own, whose listener is here. When criu restores, it loads the filters by seccomp(2), as every
 //! program may. Before that, those of the image are compared with the config's.
 
-use super::aside;
+use super::aside::{self, Runtime};
 use super::criu::Opened;
 use super::image::Image;
 use super::numbers;
@@ -13,6 +13,7 @@ use crate::container;
 use rt_sys::error::Result;
 use rt_sys::notify::{self, Answer, Call, Listener};
 use rt_sys::ns::Namespaces;
+use rt_sys::process::Child;
 use rt_sys::seccomp::{self, Filter};
 use rt_sys::{bail, err, process};
 use rustix::fd::OwnedFd;
@@ -35,6 +36,7 @@ pub(super) fn run_criu(
     args: &[String],
     keep: &[&OwnedFd],
     filters: &[Filter],
+    runtime: &Runtime<'_>,
 ) -> Result<()> {
     let filter = container::criu_filter()?;
     let (mut listener, mut failure) = (None, None);
@@ -54,16 +56,18 @@ pub(super) fn run_criu(
         return Err(e);
     }
     let Some(listener) = listener else { bail!("the kernel gave no listener for criu's calls") };
-    let answered = answer_all(&Listener::new(listener), filters);
+    let answered = answer_all(&Listener::new(listener), filters, &child, runtime);
     answered.inspect_err(|_| child.kill())?;
+    runtime.wait_for(&child)?;
     aside::succeeded(&child, "criu")
 }
 
-fn answer_all(listener: &Listener, filters: &[Filter]) -> Result<()> {
-    while let Some(call) = listener.receive()? {
+fn answer_all(listener: &Listener, filters: &[Filter], child: &Child, runtime: &Runtime<'_>) -> Result<()> {
+    loop {
+        runtime.wait_beside(child, listener)?;
+        let Some(call) = listener.receive()? else { return Ok(()) };
         listener.answer(&call, answer(&call, filters))?;
     }
-    Ok(())
 }
 
 /// What ptrace(2) gives to criu.

@@ -5,6 +5,7 @@
 //! the kernel says of each thread with the config: registers, memory and limits come from the image, which its owner may have
 //! changed. criu leaves the processes stopped, so that the container is known before they go on.
 
+use super::aside::{self, Runtime};
 use super::criu::Opened;
 use super::dump::{self, DumpOptions, Programs};
 use super::gate::Gate;
@@ -16,7 +17,7 @@ use super::manifest::{Kind, Manifest};
 use super::places::Places;
 use super::processes::{self, Process, Status, threads};
 use super::reach::{self, Reach};
-use super::{aside, criu_log, filters, left, memory_fs, preflight, requeue, stops};
+use super::{criu_log, filters, left, memory_fs, preflight, requeue, stops};
 use crate::container::{self, Checkpoint, Choice, CreateOptions, FixedIds, Held, Limits, Moment, Signalled};
 use crate::store::Store;
 use rt_config::Lookup;
@@ -32,6 +33,7 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Where files have to be that a program has open.
 const OF_ALL_NODES: &str =
@@ -404,7 +406,7 @@ impl Source {
         };
         let child = child.context(|| "start criu")?;
         let has_asked = gate.wait(&child, runtime, held).inspect_err(|_| child.end())?;
-        aside::wait_beside(&child, runtime)?;
+        Runtime::new(runtime, Duration::ZERO).wait_for(&child)?;
         aside::succeeded(&child, "criu")?;
         match has_asked {
             true => Ok(()),

@@ -63,15 +63,7 @@ impl ContainerDir {
 
     /// Waits until no other process makes an image of the container, and keeps them from it for as long as the descriptor, or a copy of
     /// it, is open: what one of them has stopped is not to be continued by another one. A criu that outlives its `rt` is waited for, too.
-    pub(crate) fn lock_images(&self) -> Result<OwnedFd> {
-        loop {
-            if let Some(lock) = self.try_lock_images(OFlags::CREATE)? {
-                return Ok(lock);
-            }
-        }
-    }
-
-    /// The same for `most`. Where nobody has made an image, there is no lock yet, which `how` makes, or there is `None`.
+    /// Where nobody has made an image, there is no lock yet, which `how` makes, or there is `None`.
     ///
     /// # Errors
     /// ETIMEDOUT: somebody still makes one.

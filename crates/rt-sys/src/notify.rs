@@ -3,7 +3,7 @@
 use super::check;
 use crate::error::{Context, Error, Result};
 use rustix::event::{PollFd, PollFlags};
-use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
 /// `struct seccomp_notif`, with `struct seccomp_data` in it.
@@ -71,6 +71,12 @@ pub enum Answer {
 /// The listener of a filter.
 #[derive(Debug)]
 pub struct Listener(OwnedFd);
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
 
 impl Listener {
     /// That of this descriptor.

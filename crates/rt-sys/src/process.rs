@@ -28,6 +28,17 @@ impl Child {
         let _ = super::signal::send_pidfd(&self.pidfd, libc::SIGKILL);
     }
 
+    /// How long it has run on processors, without its children; `None` where the kernel does not say so.
+    pub fn processor_time(&self) -> Option<std::time::Duration> {
+        let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
+        // SAFETY: both write to what is passed.
+        let got = unsafe {
+            libc::clock_getcpuclockid(self.pid.as_raw_nonzero().get(), &raw mut clock) == 0
+                && libc::clock_gettime(clock, &raw mut time) == 0
+        };
+        got.then(|| std::time::Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32))
+    }
+
     /// Kills the process and waits for its end.
     pub fn end(&self) {
         self.kill();
