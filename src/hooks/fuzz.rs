@@ -47,7 +47,8 @@ pub fn definition(bytes: &[u8]) {
         };
         let added = if expected { definition.stages.len() } else { 0 };
         assert_eq!(hooks(&config.spec), hooks(&spec) + added, "{definition:?} for {text}");
-        let again = Config::parse(config.text().expect("hooks are JSON").into_owned()).expect("what was written is read again");
+        let again = Config::parse(config.text().expect("hooks are JSON").into_owned())
+            .expect("what was written is read again");
         assert_eq!(again.spec, config.spec);
     }
 }

@@ -137,16 +137,7 @@ impl Loaded {
             override_config(&mut config, request, user_map, inherits_env)?;
             layer = override_root(&mut config.spec, &request.overrides.root);
         }
-        Ok(Loaded {
-            bundle,
-            config,
-            inherits_env,
-            layer,
-            entrypoint,
-            of_image,
-            foreign,
-            confinement,
-        })
+        Ok(Loaded { bundle, config, inherits_env, layer, entrypoint, of_image, foreign, confinement })
     }
 
     /// This config with the hooks of all directories, and with what hooks of the stage precreate make of it.
