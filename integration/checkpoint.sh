@@ -22,7 +22,7 @@ if [ $# -gt 1 ]; then
 fi
 # The rest goes on beside what follows, each as another user: most of these tests wait.
 beside=()
-for parts in "reach rights places left" unusual "removed shared"; do
+for parts in "reach rights places left" unusual "removed shared" stuck; do
 	number=${#beside[@]}
 	env -u RT_CHECKPOINT_INSIDE RT_OWN_STORE=1 CHECKPOINT_UID=$((uid + number + 1)) "$0" "$rt" trap $parts >"$work/beside-$number" 2>&1 </dev/null &
 	beside+=($!)
