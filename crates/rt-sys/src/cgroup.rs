@@ -72,27 +72,37 @@ impl Cgroups {
     /// # Errors
     /// Those of read(2), but for files that are not there or that the caller may not read.
     pub fn memory_left(&self) -> Result<Option<u64>> {
-        let (dir, [limit, used], cached) = match self.files("memory") {
+        // From memory.high on the kernel has who writes wait. With swap, what is swapped out counts, too.
+        let (dir, limits, cached) = match self.files("memory") {
             Some(V1(dir)) => (
                 dir,
-                ["memory.limit_in_bytes", "memory.usage_in_bytes"],
+                [
+                    ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+                    ("memory.memsw.limit_in_bytes", "memory.memsw.usage_in_bytes"),
+                ],
                 ["total_inactive_file", "total_active_file"],
             ),
-            Some(V2(dir)) => (dir, ["memory.max", "memory.current"], ["inactive_file", "active_file"]),
+            Some(V2(dir)) => (
+                dir,
+                [("memory.max", "memory.current"), ("memory.high", "memory.current")],
+                ["inactive_file", "active_file"],
+            ),
             None => return Ok(None),
         };
         let mut least = None;
         for dir in dir.ancestors() {
-            // The root of version 2 has none.
-            let [Some(limit), Some(used)] = [number(dir, limit)?, number(dir, used)?] else { continue };
             let stat = text(dir, "memory.stat")?.unwrap_or_default();
             let lines = stat.lines().filter_map(|line| line.split_once(' '));
             let cached: u64 = lines
                 .filter(|(key, _)| cached.contains(key))
                 .filter_map(|(_, n)| n.parse::<u64>().ok())
                 .sum();
-            let left = limit.saturating_sub(used.saturating_sub(cached));
-            least = Some(least.map_or(left, |least: u64| least.min(left)));
+            for (limit, used) in limits {
+                // The root of version 2 has none.
+                let [Some(limit), Some(used)] = [number(dir, limit)?, number(dir, used)?] else { continue };
+                let left = limit.saturating_sub(used.saturating_sub(cached));
+                least = Some(least.map_or(left, |least: u64| least.min(left)));
+            }
         }
         Ok(least)
     }
@@ -210,6 +220,11 @@ mod tests {
         assert_eq!(left(true), Some(0));
         write("job/step", &[("memory.stat", "inactive_file 99\ntotal_inactive_file 30\n")]);
         assert_eq!(left(true), Some(20));
+        // The kernel ends a process at the limit with swap, and makes who writes wait above memory.high.
+        write("job", &[("memory.memsw.limit_in_bytes", "100\n"), ("memory.memsw.usage_in_bytes", "95\n")]);
+        assert_eq!(left(true), Some(5));
+        write("job", &[("memory.high", "80\n")]);
+        assert_eq!(left(false), Some(15));
         std::fs::remove_dir_all(dir).unwrap();
     }
 }
