@@ -560,6 +560,8 @@ impl<'a> Launch<'a> {
         let mut pid = child.pid.as_raw_nonzero().get();
         // A program that criu has made with its PID namespace is another process.
         let mut restored = None;
+        // What was known of init before it became undumpable.
+        let mut before = None;
         let (mut known, mut supervisor) = (None, None);
         let mut early = early.into_iter();
         loop {
@@ -577,6 +579,10 @@ impl<'a> Launch<'a> {
                     }
                     link.go(pid)?;
                 }
+                Some(FromInit::Hides) => {
+                    before = Some(process::stat(&self.proc, &pid.to_string()).context(|| "look at init")?);
+                    link.go(pid)?;
+                }
                 Some(FromInit::Mounted) => {
                     self.runtime_hooks(pid)?;
                     link.go(pid)?;
@@ -591,7 +597,10 @@ impl<'a> Launch<'a> {
                     link.go(pid)?;
                 }
                 Some(FromInit::Ready(mount_ns)) => {
-                    let stat = process::stat(&self.proc, &pid.to_string()).context(|| "look at init")?;
+                    let stat = match before {
+                        Some(stat) => stat,
+                        None => process::stat(&self.proc, &pid.to_string()).context(|| "look at init")?,
+                    };
                     let record = self.record(pid, stat.start_time, mount_ns);
                     let processors = self.processors_of(child.pid.as_raw_nonzero().get())?;
                     let record = Record { processors, ..record };

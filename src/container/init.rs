@@ -233,6 +233,10 @@ impl Init<'_> {
             }
             Some((checkpoint, config)) => {
                 // criu follows links of the container's, by which it is not to come into this process.
+                if self.link.is_some() {
+                    self.tell(&FromInit::Hides)?;
+                    self.wait()?;
+                }
                 undumpable()?;
                 let most = plan.process.limits()?;
                 // criu holds them by ptrace(2), and its own end would let them go. All that this process can reach are those of its

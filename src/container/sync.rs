@@ -17,6 +17,8 @@ pub(super) enum FromInit {
     Mounted,
     /// The seccomp listener is this descriptor of init.
     Listener(RawFd),
+    /// Init is about to become undumpable, and waits until the runtime has looked at it: procfs may hide it then (hidepid).
+    Hides,
     /// The program has been found and everything is set. It carries the id of the container's mount namespace where
     /// the container's processes are found by that.
     Ready(Option<MountNamespaceId>),
@@ -72,6 +74,7 @@ impl Link {
                 packet.push(b'l');
                 packet.extend(fd.to_ne_bytes());
             }
+            FromInit::Hides => packet.push(b'u'),
             FromInit::Ready(None) => packet.push(b'r'),
             FromInit::Ready(Some(id)) => {
                 let (tag, id) = match id {
@@ -108,6 +111,7 @@ impl Link {
             (b'p', Some(pid)) => FromInit::Pid(pid),
             (b'h', _) => FromInit::Mounted,
             (b'l', Some(fd)) => FromInit::Listener(fd),
+            (b'u', _) => FromInit::Hides,
             (b'r', _) => FromInit::Ready(None),
             (b'R', _) => FromInit::Ready(id().map(MountNamespaceId::Unique)),
             (b'I', _) => FromInit::Ready(id().map(MountNamespaceId::Inode)),
@@ -170,6 +174,7 @@ mod tests {
             FromInit::WantMaps,
             FromInit::Pid(7),
             FromInit::Listener(3),
+            FromInit::Hides,
             FromInit::Ready(None),
             FromInit::Ready(Some(MountNamespaceId::Unique(u64::MAX))),
             FromInit::Ready(Some(MountNamespaceId::Inode(7))),
