@@ -18,6 +18,7 @@ mod fork;
 mod gate;
 mod gpu;
 mod groups;
+mod hidden;
 mod image;
 mod inside;
 mod left;

@@ -10,12 +10,13 @@
 
 use super::exchange::{Exchange, Origin};
 use super::files::REMOVED;
+use super::hidden::Hidden;
 use super::inside::Inside;
 use super::memory_files::Part;
 use super::names;
 use super::preflight::{Descriptor, descriptors_of_all};
 use super::processes::{self, Mapped, Process, Status, Tree, mapped_in};
-use super::{aside, reach, stops};
+use super::{aside, hidden, reach, stops};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::inject::{self, Held};
 use rt_sys::seccomp::{self, Filter};
@@ -24,6 +25,7 @@ use rustix::fd::{AsFd, AsRawFd};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::cmp::Ordering;
 use std::collections::btree_map::Entry;
@@ -372,11 +374,38 @@ pub(super) fn check_others(
     let is_own = |device: &str| reach::decimal(device).is_some_and(|device| inside.is_own_device(&device));
     let files: Vec<_> = files.iter().filter(|[device, ..]| !is_own(device)).collect();
     let is_inside = |pid: i32| tree.processes.iter().any(|process| process.pid == pid);
-    match had_by_other(&files, users, is_inside)? {
+    match had_by_other(&files, users, Unseen::Have, is_inside)? {
         None => Ok(()),
-        Some((path, how)) => Err(err!("the program has {path} in its memory, {what}which {how}")
-            .hint("criu keeps none that share with others")),
+        Some(Had { path, how, hidden }) => {
+            Err(err!("the program has {path} in its memory, {what}which {how}").hint(if hidden {
+                SHOWN
+            } else {
+                "criu keeps none that share with others"
+            }))
+        }
     }
+}
+
+/// What helps where processes are hidden.
+const SHOWN: &str = "give the container a /dev/shm of its own: --ipc private; or have /proc show all processes: without hidepid, or to the group of its option gid";
+
+/// What is taken of processes that the procfs hides from this user, where they may have a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unseen {
+    /// One has it.
+    Have,
+    /// None has: the kernel will be asked for the file itself.
+    HaveNot,
+}
+
+/// A file that another process has.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Had {
+    pub path: String,
+    /// Says which process has it, and whether that is certain.
+    pub how: String,
+    /// It is not known for what the procfs hides.
+    hidden: bool,
 }
 
 /// Whose processes may have a file. Of those that this user may not look at, no other one does. Root's have it where it is root's alone:
@@ -392,10 +421,13 @@ pub(super) enum Users {
 impl Users {
     /// True where the process with this `status` is one of theirs.
     fn have(&self, status: &Status) -> Result<bool> {
-        let ids = status.numbers("Uid")?;
+        Ok(self.has_one_of(&status.numbers("Uid")?))
+    }
+
+    fn has_one_of(&self, ids: &[u32]) -> bool {
         match self {
-            Users::Of(users) => Ok(ids.iter().any(|user| users.contains(user))),
-            Users::All => Ok(ids.iter().any(|user| *user != 0)),
+            Users::Of(users) => ids.iter().any(|user| users.contains(user)),
+            Users::All => ids.iter().any(|user| *user != 0),
         }
     }
 }
@@ -407,14 +439,17 @@ impl Users {
 pub(super) fn had_by_other(
     files: &[&[String; 3]],
     users: &Users,
+    unseen: Unseen,
     inside: impl Fn(i32) -> bool,
-) -> Result<Option<(String, String)>> {
+) -> Result<Option<Had>> {
     if files.is_empty() {
         return Ok(None);
     }
     // The kernel lets nobody look at what a process has mapped while that waits for a file system in a call that maps.
     let said = aside::ask_within(LOOKED_WITHIN + STUCK_WITHIN, || {
-        let found = look_through(&Wanted::new(files, Instant::now() + LOOKED_WITHIN), users, inside)?;
+        let hidden = hidden::find()?;
+        let wanted = Wanted { hidden, unseen, ..Wanted::new(files, Instant::now() + LOOKED_WITHIN) };
+        let found = look_through(&wanted, users, inside)?;
         serde_json::to_vec(&found).map_err(|e| err!("{e}"))
     })?;
     let said = said.ok_or_else(|| takes_too_long("one of them waits in the kernel"))?;
@@ -422,18 +457,36 @@ pub(super) fn had_by_other(
 }
 
 /// Does what [`had_by_other`] does.
-fn look_through(
-    wanted: &Wanted<'_>,
-    users: &Users,
-    inside: impl Fn(i32) -> bool,
-) -> Result<Option<(String, String)>> {
+fn look_through(wanted: &Wanted<'_>, users: &Users, inside: impl Fn(i32) -> bool) -> Result<Option<Had>> {
+    let mut perhaps = None;
     for pid in processes::all()?.into_iter().filter(|pid| !inside(*pid)) {
-        let how = |may| if may { "may share, whom this user may not look at" } else { "shares" };
-        if let Some((path, may)) = had_by(&processes::dir_of(pid), wanted, users)? {
-            return Ok(Some((path, format!("process {pid} {}", how(may)))));
+        if let Some((path, how)) = had_by(&processes::dir_of(pid), wanted, users)? {
+            let (text, hidden) = match how {
+                How::Shares => ("shares".to_owned(), false),
+                How::MayShare => ("may share, whom this user may not look at".to_owned(), false),
+                How::Hidden(hidden) => {
+                    (format!("may share, which /proc hides from this user ({})", hidden.option()), true)
+                }
+            };
+            let had = Had { path, how: format!("process {pid} {text}"), hidden };
+            if !hidden {
+                return Ok(Some(had));
+            }
+            perhaps.get_or_insert(had);
         }
     }
-    Ok(None)
+    // Of the user's own processes are hidden those that may not be traced: as sshd's, agents for keys and `rt`'s own for a moment. That one
+    // has a program's memory is so seldom that for hidepid=2, which many sites have, they are no reason to refuse.
+    let who = match (wanted.hidden.filter(|_| wanted.unseen == Unseen::Have), users) {
+        (Some(Hidden::Processes | Hidden::Untraceable), Users::All) => Some("a process".to_owned()),
+        (Some(Hidden::Untraceable), Users::Of(_)) => hidden::own()?.map(|pid| format!("process {pid}")),
+        _ => None,
+    };
+    if let (Some(who), Some(hidden)) = (who, wanted.hidden) {
+        let how = format!("{who} may share, which /proc hides from this user ({})", hidden.option());
+        perhaps.get_or_insert(Had { path: wanted.first(), how, hidden: true });
+    }
+    Ok(perhaps)
 }
 
 /// That there is no time left to look through all processes, and why.
@@ -451,6 +504,19 @@ struct Wanted<'a> {
     files: BTreeMap<&'a str, BTreeMap<&'a str, &'a str>>,
     /// When it has to be done.
     end: Instant,
+    /// What the procfs hides, and what is taken of that.
+    hidden: Option<Hidden>,
+    unseen: Unseen,
+}
+
+/// How a process has a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum How {
+    Shares,
+    /// It may not be looked at, and has used shared memory.
+    MayShare,
+    /// Even the latter is hidden.
+    Hidden(Hidden),
 }
 
 impl<'a> Wanted<'a> {
@@ -459,11 +525,16 @@ impl<'a> Wanted<'a> {
         for [device, inode, path] in files {
             by_inode.entry(inode.as_str()).or_default().insert(device.as_str(), path.as_str());
         }
-        Wanted { files: by_inode, end }
+        Wanted { files: by_inode, end, hidden: None, unseen: Unseen::Have }
     }
 
-    fn find(&self, device: &str, inode: &str) -> Option<(String, bool)> {
-        self.files.get(inode)?.get(device).map(|path| ((*path).to_owned(), false))
+    fn find(&self, device: &str, inode: &str) -> Option<(String, How)> {
+        self.files.get(inode)?.get(device).map(|path| ((*path).to_owned(), How::Shares))
+    }
+
+    /// The path of one.
+    fn first(&self) -> String {
+        self.files.values().flat_map(BTreeMap::values).next().copied().unwrap_or_default().to_owned()
     }
 
     /// Fails where there is no time left. `dir` is that of the process that is looked at.
@@ -476,18 +547,17 @@ impl<'a> Wanted<'a> {
 }
 
 /// Which of the files the process with this directory in procfs has mapped or open. One that may not be looked at is another user's, who
-/// may not open what is `users`' alone, or ends. True with one that may have it.
+/// may not open what is `users`' alone, or ends.
 ///
 /// What the process has open may be served by its user, who can leave a question without an answer for ever. So no file system is asked:
 /// procfs tells the inode (since Linux 5.14) and the mount, and the table of mounts the device.
-fn had_by(dir: &Path, wanted: &Wanted<'_>, users: &Users) -> Result<Option<(String, bool)>> {
+fn had_by(dir: &Path, wanted: &Wanted<'_>, users: &Users) -> Result<Option<(String, How)>> {
     wanted.check_time(dir)?;
     let shown = || format!("look at {}", dir.display());
     let maps = match processes::maps_of(dir) {
         Err(e) if has_ended(&e) => return Ok(None),
         Err(e) if may_not(&e) || e.is(libc::E2BIG) => {
-            let first = wanted.files.values().flat_map(BTreeMap::values).next().copied().unwrap_or_default();
-            return may_share(dir, users).map(|may| may.then(|| (first.to_owned(), true)));
+            return Ok(may_share(dir, wanted, users)?.map(|how| (wanted.first(), how)));
         }
         maps => maps.context(shown)?,
     };
@@ -588,12 +658,26 @@ fn devices_of(dir: &Path, wanted: &Wanted<'_>) -> Result<BTreeMap<u64, u64>> {
 
 /// Whether a process that may not be looked at may have memory of `users`: it is theirs, and has used shared memory (RssShmem,
 /// proc_pid_status(5)). Those that log users in, and inits of `rt`'s, have not.
-fn may_share(dir: &Path, users: &Users) -> Result<bool> {
+///
+/// With hidepid=1 procfs tells its effective user alone. Root's has more than the user asked for.
+fn may_share(dir: &Path, wanted: &Wanted<'_>, users: &Users) -> Result<Option<How>> {
+    let shown = || format!("look at {}", dir.display());
     let status = match fd::read_file(&dir.join("status")) {
-        Err(e) if e.is(libc::ENOENT) || e.is(libc::ESRCH) => return Ok(false),
-        status => Status(status.context(|| format!("look at {}", dir.display()))?),
+        Err(e) if has_ended(&e) => return Ok(None),
+        Err(e) if may_not(&e) => {
+            let stat = match fs::stat(dir) {
+                Err(Errno::NOENT | Errno::SRCH) => return Ok(None),
+                stat => stat.context(shown)?,
+            };
+            // As for hidepid=2, of the user's own none counts.
+            let may = matches!(users, Users::All) && users.has_one_of(&[stat.st_uid]);
+            let counts = may && wanted.unseen == Unseen::Have;
+            return Ok(counts.then(|| How::Hidden(wanted.hidden.unwrap_or(Hidden::Content))));
+        }
+        status => Status(status.context(shown)?),
     };
-    Ok(users.have(&status)? && status.text("RssShmem").is_some_and(|used| !used.starts_with("0 ")))
+    let has_used = || status.text("RssShmem").is_some_and(|used| !used.starts_with("0 "));
+    Ok((users.have(&status)? && has_used()).then_some(How::MayShare))
 }
 
 /// What helps where nothing else does.
@@ -716,7 +800,7 @@ mod tests {
     use std::fs::File;
 
     /// Which of the `files`, with their paths, this process has.
-    fn had(files: &[(&File, &str)], end: Instant) -> Result<Option<(String, bool)>> {
+    fn had(files: &[(&File, &str)], end: Instant) -> Result<Option<(String, How)>> {
         let numbers = |file: &File| {
             let stat = fd::stat(file).unwrap();
             [reach::device_number(stat.st_dev), stat.st_ino.to_string()]
@@ -737,7 +821,8 @@ mod tests {
         // On a mount of the table, and on the kernel's own.
         let named = File::open("/proc/version").unwrap();
         let memory = File::from(fs::memfd_create("rt", fs::MemfdFlags::CLOEXEC).unwrap());
-        let had_as = |file, path: &str| had(&[(file, path)], end).unwrap() == Some((path.to_owned(), false));
+        let had_as =
+            |file, path: &str| had(&[(file, path)], end).unwrap() == Some((path.to_owned(), How::Shares));
         assert!(had_as(&named, "/named"));
         assert!(had_as(&memory, "/memory"));
         // A file of that number elsewhere, and no time.

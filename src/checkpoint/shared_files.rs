@@ -10,9 +10,10 @@
 //! is refused, and any other is a file as all are: podman copies its own.
 
 use super::image::Image;
-use super::removed::{self, Users};
+use super::removed::{self, Unseen, Users};
 use super::{memory_fs, reach};
 use rt_sys::error::{Context, Error, Result};
+use rt_sys::fd::Use;
 use rt_sys::mount::Mounted;
 use rt_sys::{bail, caller, disk, err, fd, tree};
 use rustix::fd::{AsFd, OwnedFd};
@@ -27,6 +28,9 @@ use std::time::{Duration, Instant};
 
 /// What helps.
 const REMEDY: &str = "give the container a /dev/shm of its own: --ipc private";
+
+/// What helps where a process uses a file at the restore.
+const NOT_USED: &str = "end that process, or remove the file";
 
 /// The file of an image that says what restores have made, a line each.
 const MADE: &str = "shared-made";
@@ -176,9 +180,10 @@ impl SharedFiles {
         for (files, users) in [(own, Users::Of(vec![caller::uid()])), (of_all, Users::All)] {
             let files: Vec<_> = files.into_iter().map(|(path, identity)| identity.in_procfs(path)).collect();
             let files: Vec<&[String; 3]> = files.iter().collect();
-            if let Some((path, how)) = removed::had_by_other(&files, &users, |_| false)? {
-                return Err(err!("the program had {path} in its memory, which {how}")
-                    .hint("end that process, or remove the file"));
+            // Whom the procfs hides is seen by the file ([`SharedFile::find`]).
+            if let Some(had) = removed::had_by_other(&files, &users, Unseen::HaveNot, |_| false)? {
+                let (path, how) = (had.path, had.how);
+                return Err(err!("the program had {path} in its memory, which {how}").hint(NOT_USED));
             }
         }
         Ok(())
@@ -214,6 +219,13 @@ impl SharedFiles {
                 Some(there) => {
                     // It is not emptied by its size: another user, who may read it, has it mapped perhaps, and would be ended by SIGBUS.
                     let size = fd::stat(&there)?.st_size.unsigned_abs();
+                    if size > file.size && fd::is_used_beside(there.as_fd(), Use::Any)? {
+                        let path = file.path.display();
+                        return Err(err!(
+                            "{path}: it has become longer, and a process has it open or mapped"
+                        )
+                        .hint(NOT_USED));
+                    }
                     let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
                     if size > 0 {
                         fs::fallocate(&there, how, 0, size).context(shown)?;
@@ -263,6 +275,14 @@ impl SharedFile {
         };
         if !is_it(&found)? {
             return refused("another file");
+        }
+        let to_read = open(OFlags::RDONLY | OFlags::NONBLOCK).context(shown)?;
+        if !is_it(&to_read)? {
+            return refused("another file");
+        }
+        if fd::is_used_beside(to_read.as_fd(), Use::Write)? {
+            return Err(err!("{}: a process has it open or mapped to write to it", self.path.display())
+                .hint(NOT_USED));
         }
         let file = open(OFlags::RDWR | OFlags::NONBLOCK).context(shown)?;
         if is_it(&file)? { Ok(Some(file)) } else { refused("another file") }

@@ -255,6 +255,39 @@ pub fn stat(fd: impl AsFd) -> Result<fs::Stat> {
     fs::fstat(&fd).context(|| format!("stat {}", shown(&fd)))
 }
 
+/// Whose use of a file counts in [`is_used_beside`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    /// Those who may write to it. The descriptor is for reading alone.
+    Write,
+    /// All.
+    Any,
+}
+
+/// True where a process, whoever's it is, has the regular file that `fd` is open or mapped by another way than this descriptor: the kernel
+/// gives no lease of such a file then (fcntl(2), F_SETLEASE). The caller must own it.
+///
+/// # Errors
+/// The kernel does not say.
+pub fn is_used_beside(fd: BorrowedFd<'_>, by: Use) -> Result<bool> {
+    // What the kernel sends who has a lease that somebody waits for, instead of SIGIO, which ends a process: nobody minds this one.
+    const F_SETSIG: libc::c_int = 10;
+    let kind = if by == Use::Write { libc::F_RDLCK } else { libc::F_WRLCK };
+    let ask = |command: libc::c_int, value: libc::c_int| {
+        // SAFETY: both commands take a number.
+        check(unsafe { libc::fcntl(fd.as_raw_fd(), command, value) }.into())
+    };
+    ask(F_SETSIG, libc::SIGURG)?;
+    match ask(libc::F_SETLEASE, kind) {
+        Err(e) if e.is(libc::EAGAIN) => Ok(true),
+        leased => {
+            leased.context(|| format!("ask who uses {}", shown(fd)))?;
+            ask(libc::F_SETLEASE, libc::F_UNLCK)?;
+            Ok(false)
+        }
+    }
+}
+
 /// Device and inode of what `path` leads to, as the kernel knows them: no server of a file system is asked, which may never answer, and
 /// nothing is mounted for it. The inode is 0 where only the server may tell it.
 pub fn known_identity(path: impl Arg) -> Result<(u64, u64), Errno> {
@@ -462,5 +495,27 @@ pub fn read_all(file: OwnedFd) -> Result<Vec<u8>> {
             Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_uses_a_file_is_known() {
+        let path = std::env::temp_dir().join(format!("rt-fd-used-{}", std::process::id()));
+        std::fs::write(&path, b"x").unwrap();
+        let reads = std::fs::File::open(&path).unwrap();
+        let used = |by| is_used_beside(reads.as_fd(), by).unwrap();
+        assert!(!used(Use::Write) && !used(Use::Any));
+        let other = std::fs::File::open(&path).unwrap();
+        assert!(!used(Use::Write) && used(Use::Any));
+        drop(other);
+        let writes = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        assert!(used(Use::Write) && used(Use::Any));
+        drop(writes);
+        assert!(!used(Use::Any));
+        std::fs::remove_file(path).unwrap();
     }
 }

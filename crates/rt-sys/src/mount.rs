@@ -377,6 +377,26 @@ pub fn table_in(process: &Path) -> Result<Vec<Mounted>> {
     Ok(text.split(|byte| *byte == b'\n').filter_map(parse_mounted).collect())
 }
 
+/// The options of the file system that mount `id` of this process's mount namespace shows; empty where there is no such mount.
+///
+/// # Errors
+/// Those of open(2) and read(2).
+pub fn options_of(id: u64) -> Result<Vec<Vec<u8>>> {
+    let text = super::fd::read_file(Path::new("/proc/self/mountinfo")).context(|| "read the mount table")?;
+    Ok(options_in(&text, id))
+}
+
+fn options_in(table: &[u8], id: u64) -> Vec<Vec<u8>> {
+    let of_line = |line: &[u8]| {
+        let mut fields = line.split(|byte| *byte == b' ');
+        let own = fields.next().and_then(|field| str::from_utf8(field).ok()?.parse::<u64>().ok());
+        own.filter(|own| *own == id)?;
+        fields.by_ref().find(|field| *field == b"-")?;
+        Some(fields.nth(2)?.split(|byte| *byte == b',').map(<[u8]>::to_vec).collect())
+    };
+    table.split(|byte| *byte == b'\n').find_map(of_line).unwrap_or_default()
+}
+
 /// Tells `each` the id and the device of every mount of the mount namespace of the process whose directory in procfs is `process`. How long
 /// that table is lies with the process: nothing of it is kept here, and an error of `each` ends it.
 ///
@@ -538,6 +558,14 @@ pub fn unescape(text: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn options_are_those_of_the_mount() {
+        let table = b"21 1 0:20 / /proc rw shared:5 - proc proc rw,gid=5,hidepid=invisible\n22 1 0:21 / /a rw - tmpfs - rw\n";
+        assert_eq!(options_in(table, 21), [b"rw".to_vec(), b"gid=5".to_vec(), b"hidepid=invisible".to_vec()]);
+        assert_eq!(options_in(table, 22), [b"rw".to_vec()]);
+        assert_eq!(options_in(table, 2), Vec::<Vec<u8>>::new());
+    }
 
     #[test]
     fn parameters_become_one_line() {
