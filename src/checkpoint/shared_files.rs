@@ -157,7 +157,7 @@ impl SharedFiles {
     }
 
     /// Keeps other restores of `image` from them for as long as the descriptor, or a copy of it, is open and locked, or waits for the one
-    /// that does. `None` where there are none, or the image cannot be written or locked.
+    /// that does. `None` where there are none, or the image cannot be locked.
     ///
     /// # Errors
     /// A process has one of them, which a restore would change. This process must be where all processes are seen.
@@ -344,21 +344,37 @@ fn open_dir(path: &Path) -> Result<OwnedFd> {
     }
 }
 
-/// See [`SharedFiles::take`].
+/// See [`SharedFiles::take`]. The directory is locked, which no image is too full or too read-only for; or else a file in it.
 fn lock(image: &Image) -> Result<Option<OwnedFd>> {
-    let shown = || format!("lock {}/{MADE}", image.path.display());
-    let Some(file) = open_made(image, OFlags::RDWR).context(shown)? else { return Ok(None) };
+    let shown = || format!("lock {}", image.path.display());
+    // Opened anew: the lock is that of the open file.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = fs::openat(&image.dir, ".", flags, Mode::empty()).context(shown)?;
+    if lock_open(&dir, image)? {
+        return Ok(Some(dir));
+    }
+    match open_made(image, OFlags::RDWR).context(shown)? {
+        Some(file) if lock_open(&file, image)? => Ok(Some(file)),
+        _ => Ok(None),
+    }
+}
+
+/// False on a file system that has no locks, or none for what cannot be written.
+fn lock_open(file: &OwnedFd, image: &Image) -> Result<bool> {
     let end = Instant::now() + LOCKED_WITHIN;
     loop {
-        match fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(Some(file)),
+        match fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(true),
             Err(Errno::WOULDBLOCK) if Instant::now() < end => std::thread::sleep(Duration::from_millis(20)),
             Err(Errno::WOULDBLOCK) => {
                 return Err(err!("{}: it is being restored", image.path.display()).hint("try again"));
             }
-            // A file system that has no locks.
-            Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(None),
-            Err(e) => return Err(e).context(shown),
+            Err(
+                Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::BADF | Errno::INVAL | Errno::ISDIR,
+            ) => {
+                return Ok(false);
+            }
+            Err(e) => return Err(e).context(|| format!("lock {}", image.path.display())),
         }
     }
 }
