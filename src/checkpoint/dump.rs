@@ -459,8 +459,10 @@ fn seal(
     let tree = subject.tree_now(store)?;
     let found = subject.check(&tree, Stage::Dumped(&reach::without_links(&draft.image)?))?;
     let shared = subject.shared(&tree, &found, &memory, options.for_clones)?;
+    let shared = subject.save_shared(&tree, &shared, &draft.image)?;
+    shared.take_over(&draft.image, &store.container(&subject.record.id)?)?;
     let mut manifest = Manifest {
-        shared: subject.save_shared(&tree, &shared, &draft.image)?,
+        shared,
         streams: found.streams.to_vec(),
         kinds: found.kinds,
         open: found.files,

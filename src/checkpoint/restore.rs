@@ -296,6 +296,9 @@ impl Checkpoint for Restore {
         let Some(source) = &self.source else { return Ok(()) };
         // The program has its memory by now, and this process can stay beside it.
         source.shared.as_ref().map_or(Ok(()), |lock| fs::flock(lock, fs::FlockOperation::Unlock))?;
+        let noted = store.container(id).and_then(|dir| source.manifest.shared.note(&source.image, &dir));
+        // The next image lacks it: where an older copy of the memory is left, it will not be restored.
+        noted.unwrap_or_else(|e| log::warn!("{e}"));
         source.manifest.gpus.restore(store, id, source.cuda.as_ref())
     }
 

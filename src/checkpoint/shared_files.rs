@@ -4,7 +4,8 @@
 //! criu maps such a file again by its name, and keeps nothing of it. So its content is copied into the image while the tree is stopped, and
 //! back before criu makes the processes again: to the very file, or to a new one where there is none. What is there else stays as it is.
 //! Which files a restore has made stands in the image: where it was killed, or the program has ended since, the next one takes them for
-//! the program's.
+//! the program's. So do the images of the program that follow: it may come back to a node where an older copy is left. That is as much the
+//! program's as the file of an image of this node that is restored again, and is written over only where nobody has it.
 //!
 //! It is done over one user id, which can write no file that the program could not. Where ids are several, memory on the host's /dev/shm
 //! is refused, and any other is a file as all are: podman copies its own.
@@ -12,6 +13,7 @@
 use super::image::Image;
 use super::removed::{self, Unseen, Users};
 use super::{memory_fs, reach};
+use crate::store::ContainerDir;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::fd::Use;
 use rt_sys::mount::Mounted;
@@ -34,6 +36,11 @@ const NOT_USED: &str = "end that process, or remove the file";
 
 /// The file of an image that says what restores have made, a line each.
 const MADE: &str = "shared-made";
+
+/// The file in a container's state that says the same of the files that its program has had, on this node and on others; and how many of
+/// them an image takes over, the last ones.
+const KNOWN: &str = "shared-known";
+const MOST_KNOWN: usize = 1000;
 
 /// How long one restore of an image waits for another one.
 const LOCKED_WITHIN: Duration = Duration::from_secs(60);
@@ -193,6 +200,46 @@ impl SharedFiles {
     pub(super) fn of_all(&self) -> BTreeSet<[String; 3]> {
         let of_all = self.0.iter().filter(|file| file.is_of_all());
         of_all.map(|file| file.identity.in_procfs(&file.path)).collect()
+    }
+
+    /// Has the container with the state `dir` know which files the program has had, by `image`, from which it was restored.
+    pub(super) fn note(&self, image: &Image, dir: &ContainerDir) -> Result<()> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        let own = self.0.iter().map(|file| (file.path.clone(), file.identity.clone()));
+        let known: Vec<_> = made_of(image)?.into_iter().chain(own).collect();
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let shown = || format!("write {KNOWN} of {}", dir.id);
+        let file = fs::openat(dir.fd(), KNOWN, flags, Mode::RUSR | Mode::WUSR).context(shown)?;
+        fd::write_all(&file, &lines_of(&known)?).context(shown)
+    }
+
+    /// Has `image`, which is new, know of them what the container with the state `dir` does.
+    pub(super) fn take_over(&self, image: &Image, dir: &ContainerDir) -> Result<()> {
+        let shown = || format!("read {KNOWN} of {}", dir.id);
+        if self.is_empty() {
+            return Ok(());
+        }
+        let file = match fd::open_entry(dir.fd(), KNOWN, OFlags::RDONLY | OFlags::NONBLOCK) {
+            Err(Errno::NOENT) => return Ok(()),
+            file => file.context(shown)?,
+        };
+        let text = fd::read_regular(file, MOST_KNOWN << 14).context(shown)?.unwrap_or_default();
+        let mut known: Vec<(PathBuf, Identity)> = Vec::new();
+        for one in made_in(&text).into_iter().rev() {
+            let is_own = |(path, identity): &(PathBuf, Identity)| {
+                self.0.iter().any(|file| file.path == *path && file.identity != *identity)
+            };
+            if is_own(&one) && !known.contains(&one) && known.len() < MOST_KNOWN {
+                known.push(one);
+            }
+        }
+        known.reverse();
+        match known.is_empty() {
+            true => Ok(()),
+            false => write_made(image, &lines_of(&known)?),
+        }
     }
 
     /// Copies them back. `users` are the program's.
@@ -390,11 +437,23 @@ fn made_in(text: &[u8]) -> Vec<(PathBuf, Identity)> {
 
 /// Notes that this restore makes a file. Where an image cannot be written, the next restore finds another file than the program's.
 fn note_made(image: &Image, path: &Path, identity: &Identity) -> Result<()> {
+    write_made(image, &lines_of(&[(path.to_owned(), identity.clone())])?)
+}
+
+/// What stands in [`MADE`] of these.
+fn lines_of(known: &[(PathBuf, Identity)]) -> Result<Vec<u8>> {
+    let mut lines = Vec::new();
+    for one in known {
+        lines.extend(serde_json::to_vec(one).map_err(|e| err!("{e}"))?);
+        lines.push(b'\n');
+    }
+    Ok(lines)
+}
+
+fn write_made(image: &Image, lines: &[u8]) -> Result<()> {
     let shown = || format!("write {}/{MADE}", image.path.display());
-    let mut line = serde_json::to_vec(&(path, identity)).map_err(|e| err!("{e}"))?;
-    line.push(b'\n');
     let Some(file) = open_made(image, OFlags::WRONLY | OFlags::APPEND).context(shown)? else { return Ok(()) };
-    match fd::write_all(&file, &line) {
+    match fd::write_all(&file, lines) {
         Err(e) if e.is(libc::ENOSPC) || e.is(libc::EDQUOT) => Ok(()),
         written => written.context(shown),
     }
