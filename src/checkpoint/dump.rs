@@ -10,14 +10,14 @@ use super::gpu::{self, Cuda, Parted};
 use super::image::{self, Draft, Image};
 use super::inside::Inside;
 use super::manifest::Manifest;
+use super::others::{self, Users};
 use super::places::{self, Places};
 use super::preflight::{self, Found, Network, Stage};
 use super::processes::{self, Tree};
-use super::removed::{self, Users};
 use super::shared_files::{self, SharedFiles};
 use super::{
-    calls, contents, criu_log, filters, groups, memory_files, memory_fs, numbers, reach, restore, stops,
-    watches,
+    calls, contents, criu_log, filters, groups, memory_files, memory_fs, numbers, reach, removed, restore,
+    stops, watches,
 };
 use crate::container;
 use crate::store::{Record, Store};
@@ -163,7 +163,7 @@ impl Subject {
         let inside = || Inside::of(&tree.program().dir(), &own);
         let files = self.check(&tree, Stage::Before)?.removed;
         let users = Users::Of(tree.program().users()?);
-        removed::check_others(&tree, &inside()?, &files, &users, "a file that has been removed, ")?;
+        others::check_others(&tree, &inside()?, &files, &users, "a file that has been removed, ")?;
         aside::run(|| {
             if self.namespaces.contains(Namespace::User) {
                 self.join_user()?;
@@ -209,7 +209,7 @@ impl Subject {
         let saved: SharedFiles =
             serde_json::from_slice(&said).map_err(|e| err!("what is known of shared files: {e}"))?;
         let inside = Inside::of(&tree.program().dir(), &[])?;
-        removed::check_others(tree, &inside, &saved.of_all(), &Users::All, "")?;
+        others::check_others(tree, &inside, &saved.of_all(), &Users::All, "")?;
         Ok(saved)
     }
 
@@ -219,7 +219,7 @@ impl Subject {
             true => Ok(()),
             false => {
                 let users = Users::Of(tree.program().users()?);
-                removed::check_others(tree, &Inside::of(&tree.program().dir(), &[])?, files, &users, "")
+                others::check_others(tree, &Inside::of(&tree.program().dir(), &[])?, files, &users, "")
             }
         }
     }

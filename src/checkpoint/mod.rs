@@ -28,6 +28,7 @@ mod memory_files;
 mod memory_fs;
 mod names;
 mod numbers;
+mod others;
 mod places;
 mod preflight;
 mod processes;

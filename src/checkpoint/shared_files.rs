@@ -11,7 +11,7 @@
 //! is refused, and any other is a file as all are: podman copies its own.
 
 use super::image::Image;
-use super::removed::{self, Unseen, Users};
+use super::others::{self, Unseen, Users};
 use super::{memory_fs, reach};
 use crate::store::ContainerDir;
 use rt_sys::error::{Context, Error, Result};
@@ -188,7 +188,7 @@ impl SharedFiles {
             let files: Vec<_> = files.into_iter().map(|(path, identity)| identity.in_procfs(path)).collect();
             let files: Vec<&[String; 3]> = files.iter().collect();
             // Whom the procfs hides is seen by the file ([`SharedFile::find`]).
-            if let Some(had) = removed::had_by_other(&files, &users, Unseen::HaveNot, |_| false)? {
+            if let Some(had) = others::had_by_other(&files, &users, Unseen::HaveNot, |_| false)? {
                 let (path, how) = (had.path, had.how);
                 return Err(err!("the program had {path} in its memory, which {how}").hint(NOT_USED));
             }
