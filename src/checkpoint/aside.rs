@@ -132,7 +132,8 @@ impl<'a> Runtime<'a> {
             if process::poll(&mut [readable()], still)? > 0 {
                 return Ok(());
             }
-            if still.is_some_and(|still| still.is_zero()) || used == child.processor_time() {
+            if still.is_some_and(|still| still.is_zero()) || used.is_some() && used == child.processor_time()
+            {
                 child.end();
                 bail!("the runtime has died");
             }

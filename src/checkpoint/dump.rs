@@ -40,6 +40,9 @@ use std::time::Duration;
 /// program's, too.
 const STUCK_WITHIN: Duration = Duration::from_secs(30);
 
+/// How long a job's own checkpoint waits for another one: longer than that takes.
+const AT_LAST_WITHIN: Duration = Duration::from_secs(24 * 3600);
+
 /// What `checkpoint` is asked to do.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DumpOptions {
@@ -331,7 +334,18 @@ pub(crate) fn dump(
     options: &DumpOptions,
     programs: Option<&Programs>,
 ) -> Result<()> {
-    let _lock = store.container(id)?.lock_images_within(container::DUMPED_WITHIN, OFlags::CREATE)?;
+    dump_within(container::DUMPED_WITHIN, store, id, options, programs)
+}
+
+/// The same, where another checkpoint of the container is waited for so long.
+fn dump_within(
+    wait: Duration,
+    store: &Store,
+    id: &str,
+    options: &DumpOptions,
+    programs: Option<&Programs>,
+) -> Result<()> {
+    let _lock = store.container(id)?.lock_images_within(wait, OFlags::CREATE)?;
     let mut subject = Subject::of(store, id)?;
     let found;
     let programs = match programs {
@@ -381,16 +395,17 @@ pub(crate) fn dump(
 }
 
 /// The same, with a second try: what is in criu's way can be there for a moment only, such as a connection that nobody has accepted
-/// yet, and there may be no later time.
+/// yet, and there may be no later time. So another checkpoint is waited for as long as it takes: who has set an end to the job ends it.
 pub(super) fn dump_at_last(
     store: &Store,
     id: &str,
     options: &DumpOptions,
     programs: &Programs,
 ) -> Result<()> {
-    dump(store, id, options, Some(programs)).or_else(|_| {
+    let dump = || dump_within(AT_LAST_WITHIN, store, id, options, Some(programs));
+    dump().or_else(|_| {
         pause();
-        dump(store, id, options, Some(programs))
+        dump()
     })
 }
 

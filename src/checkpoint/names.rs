@@ -45,19 +45,19 @@ pub(super) fn find(
     let number = reach::decimal(device);
     let is_of = |mount: &&Mounted| Some(&mount.device) == number.as_ref();
     for path in wanted.near.iter().chain(inside.mounts.iter().filter(is_of).map(|mount| &mount.point)) {
-        search.read(path, false)?;
+        search.read(path, Whose::Near)?;
     }
     search.end = Some(Instant::now() + OTHERS_WITHIN);
     let mut read = [0; 2];
     while search.found.len() < wanted.inodes.len() {
-        let (path, is_own) = match search.own.pop() {
-            Some(path) => (path, true),
+        let (path, whose) = match search.own.pop() {
+            Some(path) => (path, Whose::Users),
             None => match search.others.pop() {
-                Some(path) => (path, false),
+                Some(path) => (path, Whose::Others),
                 None => break,
             },
         };
-        let (more, is_own) = search.read(&path, is_own)?;
+        let (more, is_own) = search.read(&path, whose)?;
         let read = &mut read[usize::from(is_own)];
         *read += more;
         match *read > MOST {
@@ -84,19 +84,29 @@ struct Search<'a> {
     end: Option<Instant>,
 }
 
+/// Whose a directory is, as far as that is known before it is opened.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    Users,
+    Others,
+    /// Anybody's, and files have had names there.
+    Near,
+}
+
 impl Search<'_> {
     fn is_over(&self) -> bool {
         self.end.is_some_and(|end| Instant::now() > end)
     }
 
-    /// Reads the directory `path`, which is known to be one of the users' (`is_own`), or is perhaps. Returns how many names it has, and
-    /// whether it is.
-    fn read(&mut self, path: &Path, is_own: bool) -> Result<(usize, bool)> {
+    /// Reads the directory `path`. Returns how many names it has, and whether it is one of the users'.
+    fn read(&mut self, path: &Path, whose: Whose) -> Result<(usize, bool)> {
         let shown = || format!("look through {}", path.display());
+        let is_own = whose == Whose::Users;
+        let may_not = |e: Errno| matches!(e, Errno::ACCESS | Errno::PERM | Errno::NAMETOOLONG);
         let place = match self.inside.directory(path, |device| reach::device_number(device) == self.device) {
             // It is removed by now, or something else is mounted there.
             Ok(None) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok((0, is_own)),
-            Err(_) if !is_own => return Ok((0, is_own)),
+            Err(e) if !is_own && may_not(e) => return Ok((0, is_own)),
             Err(e) => return Err(e).context(shown),
             Ok(Some(place)) => place,
         };
@@ -106,8 +116,10 @@ impl Search<'_> {
             return Ok((0, is_own));
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        // Where they may make names, too, there is perhaps one.
+        let counts = is_own || whose == Whose::Near && stat.st_mode & 0o022 != 0;
         let dir = match fs::openat(&place, ".", flags, Mode::empty()) {
-            Err(_) if !is_own => return Ok((0, is_own)),
+            Err(e) if !counts && may_not(e) => return Ok((0, is_own)),
             Err(Errno::ACCESS) => bail!("{}: its mode does not let this user do so", shown()),
             dir => dir.context(shown)?,
         };
