@@ -58,7 +58,10 @@ pub(super) fn find() -> Result<Option<Hidden>> {
         return Ok(None);
     }
     let proc = fd::open_proc()?;
-    let options = disk::mount_id(proc.as_fd()).map(mount::options_of).transpose()?.unwrap_or_default();
+    let options = match disk::mount_id(proc.as_fd()) {
+        Some(mount) => mount::options_of(mount)?,
+        None => Vec::new(),
+    };
     let groups = rustix::process::getgroups().context(|| "look at this process's groups")?;
     let is_in = |group: u32| {
         is_initial

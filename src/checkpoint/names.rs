@@ -144,10 +144,14 @@ impl Search<'_> {
                     _ if self.others.len() < MOST => self.others.push(path()),
                     _ => {}
                 }
-            } else if self.wanted.inodes.contains(&entry.ino())
-                && fd::stat_entry(&dir, name).is_ok_and(|stat| stat.st_ino == entry.ino())
-            {
-                self.found.insert(entry.ino(), path());
+            } else if self.wanted.inodes.contains(&entry.ino()) {
+                match fd::stat_entry(&dir, name) {
+                    Ok(stat) if stat.st_ino == entry.ino() => drop(self.found.insert(entry.ino(), path())),
+                    // Another file has the name by now, or is mounted there.
+                    Ok(_) | Err(Errno::XDEV | Errno::NOENT) => {}
+                    Err(e) if !counts && may_not(e) => {}
+                    Err(e) => return Err(e).context(shown),
+                }
             }
         }
         Ok((read, is_own))

@@ -225,9 +225,9 @@ impl SharedFiles {
             Err(Errno::NOENT) => return Ok(()),
             file => file.context(shown)?,
         };
-        let text = fd::read_regular(file, MOST_KNOWN << 14).context(shown)?.unwrap_or_default();
+        let text = fd::read_regular(file, MOST_KNOWN << 14).context(shown)?;
         let mut known: Vec<(PathBuf, Identity)> = Vec::new();
-        for one in made_in(&text).into_iter().rev() {
+        for one in made_in(text.as_deref().unwrap_or_default()).into_iter().rev() {
             let is_own = |(path, identity): &(PathBuf, Identity)| {
                 self.0.iter().any(|file| file.path == *path && file.identity != *identity)
             };

@@ -64,6 +64,7 @@ pub(super) fn operation(call: &Call) -> Operation {
         follow,
         empty,
     };
+    #[cfg(target_arch = "x86_64")]
     let here = libc::AT_FDCWD as u64;
     let file = Named { at: a as i32, path: None, follow: true, empty: true };
     match i64::from(number) {
