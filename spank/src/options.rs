@@ -139,6 +139,11 @@ const VARIABLES: [(&str, Topic, bool); 16] = [
 /// Prefixes of the variables, those that count more first: pyxis' and `rt`'s own.
 pub(crate) const PREFIXES: [&str; 2] = ["PYXIS_CONTAINER_", "RT_CONTAINER_"];
 
+/// The names of all variables that stand for options.
+pub(crate) fn variables() -> impl Iterator<Item = String> {
+    PREFIXES.iter().flat_map(|prefix| VARIABLES.iter().map(move |(name, ..)| format!("{prefix}{name}")))
+}
+
 /// What has been asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Options {

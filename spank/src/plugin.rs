@@ -3,8 +3,9 @@
 
 use crate::arguments::{self, Arguments};
 use crate::ffi::{self, BATCH, Context, Number, Spank, User};
-use crate::options::{FORMS, Form, Options, PREFIXES};
+use crate::options::{self, FORMS, Form, Options, PREFIXES};
 use crate::program::{Call, End};
+use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, OsString};
 use std::io::ErrorKind;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -21,7 +22,7 @@ struct State {
     /// Options, by their index, that sbatch or salloc was given, and that srun takes from its environment.
     inherited: Vec<usize>,
     /// Options that contradict another one.
-    disputed: Vec<usize>,
+    disputed: BTreeSet<usize>,
     /// Why there can be no container although one was asked for.
     broken: Option<String>,
     /// A container was asked for, and all is well so far.
@@ -125,7 +126,9 @@ pub(crate) fn option(index: usize, value: &[u8], remote: bool) -> i32 {
     match options.set(form, value) {
         Ok(()) => state.options = options,
         // A node gets both options of a contradiction where one of them was the job's.
-        Err(_) if remote && state.options.has(form.topic) => state.disputed.push(index),
+        Err(_) if remote && state.options.has(form.topic) => {
+            state.disputed.insert(index);
+        }
         Err(why) => {
             // Slurm goes on with a step whose options the node does not take.
             state.broken.get_or_insert_with(|| why.clone());
@@ -176,7 +179,12 @@ fn on_the_node(spank: &Spank) {
         .chain(environment.iter().map(|entry| entry.to_bytes()))
         .find_map(scope_in)
         .map(<[u8]>::to_owned);
-    for name in carried().filter(|entry| is_of_an_option(entry)).filter_map(name_of) {
+    // Names that are known, and no others that are there: for each of them Slurm goes through the whole environment. It frees what
+    // `environment` shows meanwhile.
+    let is_carried = |name: &String| carried().filter_map(name_of).any(|other| other == name);
+    let scope = "RT_CONTAINER_SCOPE".to_owned();
+    let names: Vec<String> = options::variables().chain([scope]).filter(is_carried).collect();
+    for name in names {
         set(spank, &format!("{CARRIED}{name}"), b"");
     }
     state.enabled = state.options.enabled() || state.broken.is_some();

@@ -10,11 +10,11 @@ use rt_sys::mount::{self, Attr, Param, Recursive};
 use rt_sys::ns::{self, IdMap, IdMaps, Namespace, Setgroups};
 use rt_sys::{err, fd};
 use rustix::fd::OwnedFd;
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
-/// How long the image's own config may be.
+/// How long a config may be, that of the bundle and the image's own.
 const MOST: usize = 16 << 20;
 
 /// Shows the image of container `id` with its layer over it as a bundle, in a mount namespace that this process enters.
@@ -24,23 +24,28 @@ pub(crate) fn show_as_bundle(store: &Store, mut images: ImageMounts, id: &str) -
     let kept = dir.persistent()?.ok_or_else(|| err!("container {id} keeps no layer"))?;
     let (bundle, mounted) = match kept.is_file {
         true => images.mount_alone(store, &kept.image).map(|(bundle, root)| (bundle, Some(root)))?,
-        false => (kept.image.clone(), None),
+        // Where it lies, and not by a link, says whether it is in a store.
+        false => (std::fs::canonicalize(&kept.image).context(|| kept.image.display().to_string())?, None),
     };
     let context = || format!("bundle {}", bundle.display());
-    let mut spec = rt_spec::Config::load(&bundle.join("config.json")).context(context)?.spec;
+    let config = text_of(&bundle.join("config.json"))?.ok_or_else(|| err!("it has no config.json"));
+    let mut spec = config.and_then(rt_spec::Config::parse).context(context)?.spec;
     let root = spec.root_mut().as_mut().ok_or_else(|| err!("root is missing")).context(context)?;
+    // Where others can write to the store, a link there would have their choice of the caller's files saved.
+    let in_store = mounted.is_none() && rt_image_store::is_stored(&bundle);
     let image = match mounted {
         Some(mounted) => mounted,
-        None if rt_image_store::is_stored(&bundle) => stored_root(&bundle)?,
+        None if in_store => bundle.join(rt_image_store::ROOT),
         None => bundle.join(root.path()),
     };
+    let links = if in_store { OFlags::NOFOLLOW } else { OFlags::empty() };
     root.set_path("rootfs".into());
     annotations::forget(&mut spec, annotations::ANNOTATION_IMAGE_FILE);
     let text = serde_json::to_vec(&spec).map_err(|e| err!("{e}"))?;
     // What the image says of itself, where the bundle has it.
-    let of_image = image_config(&bundle.join("image.json"))?;
+    let of_image = text_of(&bundle.join("image.json"))?;
     enter_namespaces()?;
-    let overlay = overlay(&image, &kept.layer)?;
+    let overlay = overlay(&image, links, &kept.layer)?;
     let shown = private_directory(store, id)?;
     write_new(&shown.join("config.json"), &text)?;
     of_image.map_or(Ok(()), |text| write_new(&shown.join("image.json"), &text))?;
@@ -57,20 +62,8 @@ pub(crate) fn keep_layer(dir: &Path) -> Result<()> {
     layer::keep_from_writers(&fd::absolute(dir)?, &format!("rt-{}", std::process::id()))
 }
 
-/// The root of a bundle of a store. Where others can write it, a link there would have their choice of the caller's files saved.
-fn stored_root(bundle: &Path) -> Result<PathBuf> {
-    let root = bundle.join(rt_image_store::ROOT);
-    let stat =
-        fs::statat(fs::CWD, &root, AtFlags::SYMLINK_NOFOLLOW).context(|| root.display().to_string())?;
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Directory => Ok(root),
-        _ => Err(err!("{}: not a directory", root.display())),
-    }
-}
-
-/// What the image says of itself; `None` where the bundle has no such file. One that cannot be read is an error: the saved
-/// image would not say it.
-fn image_config(path: &Path) -> Result<Option<Vec<u8>>> {
+/// What is in a file of a bundle; `None` where it has no such file. One that cannot be read is an error: the saved image would not say it.
+fn text_of(path: &Path) -> Result<Option<Vec<u8>>> {
     let context = || format!("read {}", path.display());
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = match fs::open(path, flags, Mode::empty()) {
@@ -109,14 +102,14 @@ fn enter_namespaces() -> Result<()> {
         maps.write(&fd::open_proc()?, "self", Setgroups::Deny)?;
     }
     ns::unshare(Namespace::Mount).context(|| "make a mount namespace")?;
-    let root = open(Path::new("/"))?;
+    let root = open(Path::new("/"), OFlags::empty())?;
     mount::set_attr(&root, Recursive::Yes, Attr::SLAVE).context(|| "change the propagation of /")
 }
 
 /// The image below what was written, to be read only. Each of the two is named by a descriptor: overlayfs takes layers as
-/// text, in which a path may have no colon. Neither the layer nor what was written may be a link.
-fn overlay(image: &Path, layer: &Path) -> Result<OwnedFd> {
-    let image = open(image)?;
+/// text, in which a path may have no colon. `links` are those that lead to the image. Neither the layer nor what was written may be a link.
+fn overlay(image: &Path, links: OFlags, layer: &Path) -> Result<OwnedFd> {
+    let image = open(image, links)?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let context = || format!("open {}", layer.join(UPPER).display());
     let upper = fs::openat(store::open_layer(layer)?, UPPER, flags, Mode::empty()).context(context)?;
@@ -127,7 +120,7 @@ fn overlay(image: &Path, layer: &Path) -> Result<OwnedFd> {
     mount::new_fs("overlay", "overlay", &params, attr).context(|| "put the layer over the image")
 }
 
-fn open(path: &Path) -> Result<OwnedFd> {
+fn open(path: &Path, links: OFlags) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    fs::open(path, flags, Mode::empty()).context(|| format!("open {}", path.display()))
+    fs::open(path, flags | links, Mode::empty()).context(|| format!("open {}", path.display()))
 }

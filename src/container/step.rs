@@ -680,10 +680,12 @@ pub(crate) fn tasks_delete(store: &Store, id: &str) -> Result<()> {
         let of_job = |record: &Record| record.step.as_ref().is_some_and(|step| job.means(step));
         // What is there for all jobs stays.
         let stays = |record: &Record| matches!(store.persistent(&record.id), Ok(Some(kept)) if kept.global);
+        // What holds up one of them keeps no other.
+        let mut deleted = Ok(());
         for record in store.list()?.into_iter().filter(of_job).filter(|record| !stays(record)) {
-            lifecycle::delete(store, &record.id, Deletion::ForcedForSlurm)?;
+            deleted = deleted.and(lifecycle::delete(store, &record.id, Deletion::ForcedForSlurm));
         }
-        return Ok(());
+        return deleted;
     }
     let tasks = Tasks::find(store, id)?;
     for id in &tasks.own {

@@ -304,10 +304,14 @@ pub(crate) fn remove_layer(layer: &Path) -> Result<()> {
     let (Some(parent), Some(name)) = (layer.parent(), layer.file_name()) else {
         bail!("{}: no layer", layer.display())
     };
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match fs::open(parent, flags, Mode::empty()) {
-        Err(Errno::NOENT) => Ok(()),
-        parent => tree::remove(parent.context(context)?, name.as_encoded_bytes(), None).context(context),
+    let me = rustix::process::geteuid().as_raw();
+    match fd::open_beside_others(parent, OFlags::PATH | OFlags::DIRECTORY) {
+        Ok(dir) if Owned::as_told(&dir)?.stat.st_uid == me => {
+            tree::remove(dir, name.as_encoded_bytes(), None).context(context)
+        }
+        // Somebody else has taken the name since, and nothing of the caller's is there.
+        Ok(_) | Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR | Errno::XDEV) => Ok(()),
+        Err(e) => Err(e).context(context),
     }
 }
 

@@ -11,6 +11,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 tests! {
     BOTH {
@@ -27,7 +28,8 @@ tests! {
         ids_of_a_silent_config, what_an_image_sets_is_not_the_jobs, no_scontrol_of_an_image, directories_of_others_are_not_bound,
         pmix_needs_the_callers_uid, home_by_the_jobs_environment, called_by_root, root_trusts_nothing,
         roots_job_touches_nothing_of_others, root_of_nobody, missing_state_directory, prolog_gives_nothing_away,
-        epilog_ends_well, root_asks_no_file_system_of_a_users,
+        epilog_ends_well, root_asks_no_file_system_of_a_users, roots_call_is_stopped_by_no_user,
+        config_of_somebody_else,
         found_by_any_command, poststop_hooks_are_not_roots, any_users_name, umask_of_the_job, tmpdir_of_the_job, rank_of_a_step_in_a_script, no_group_of_the_directorys,
     }
 }
@@ -896,6 +898,50 @@ fn no_group_of_the_directorys(ctx: &Ctx) {
     let out = ctx.rt(["slurm", "delete", &step.id(-1)]).by_tests().run();
     assert_eq!(out.code, 0, "{out:?}");
     assert_eq!(job.wait().code, 137);
+}
+
+/// Slurm's directory for a task is open to the group of the job.
+fn config_of_somebody_else(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("the tests do not run as root");
+    }
+    let step = Step42::new(ctx);
+    let bundle = step.generated(0, &["ready"]);
+    sys::chown(&bundle.join("config.json"), 12345, 12345).unwrap();
+    let run = || ctx.rt(["slurm", "run", "--bundle"]).arg(&bundle).arg(step.id(0));
+    run().fails(&["config.json", "a file of uid 12345"]);
+    fs::remove_file(bundle.join("config.json")).unwrap();
+    std::os::unix::fs::symlink(step.bundle.dir.join("config.json"), bundle.join("config.json")).unwrap();
+    run().fails(&["config.json"]);
+}
+
+/// A user stops what looks through his state for Slurm, which waits for it.
+fn roots_call_is_stopped_by_no_user(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("the tests do not run as root");
+    }
+    let state = ctx.mkdir("many");
+    for n in 0..20_000 {
+        fs::create_dir(state.join(format!("n.9.{n}"))).unwrap();
+    }
+    ctx.give(&state);
+    let uid = ctx.caller.host_ids().0.to_string();
+    let delete = ["slurm", "delete", "9"];
+    let mut job = ctx.command(ctx.rt_path()).arg("--root").arg(&state).args(delete).by_tests().spawn();
+    let is_users = |pid: &i32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status.lines().any(|line| line.starts_with("Uid:") && line.split_whitespace().nth(2) == Some(&uid))
+    };
+    let users = eventually("a process of the user's", || {
+        let children = children(job.pid() as u32).into_iter().map(|pid| pid as i32);
+        std::iter::once(job.pid()).chain(children).find(is_users)
+    });
+    sys::kill(users, libc::SIGSTOP).unwrap();
+    let end = Instant::now() + Duration::from_secs(30);
+    while job.child.try_wait().unwrap().is_none() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    job.wait().failed(&["it takes more than 20 s"]);
 }
 
 fn root_of_nobody(ctx: &Ctx) {

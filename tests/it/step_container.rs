@@ -1,6 +1,7 @@
 //! `rt slurm prepare`, `task` and `end` as Slurm's plugin has them called, without Slurm: the container that a step asks for
 //! by `RT_CONTAINER_*`.
 
+use crate::client::Caller;
 use crate::devices::{definition, definitions};
 use crate::fixture::{Bundle, Cmd, Ctx, Job, Out, namespace};
 use crate::images;
@@ -1427,6 +1428,16 @@ fn layers_of_somebody_else(ctx: &Ctx) {
     assert!(ctx.dir.join(format!("rt-layers-{}.1/42.x/upper/x", sys_uid(ctx))).exists());
     fs::remove_file(&own).unwrap();
     ctx.rt(["delete", "42.x"]).silent();
+    // Somebody takes the name while a container has a layer there.
+    if Caller::tests_are_root() && sys_uid(ctx) != 0 {
+        with_name(&base, 43, 0, "x").ok(&["write /x y"]);
+        let taken = ctx.dir.join(format!("rt-layers-{}.1", sys_uid(ctx)));
+        fs::remove_dir_all(&taken).unwrap();
+        fs::create_dir(&taken).unwrap();
+        fs::set_permissions(&taken, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        ctx.rt(["delete", "43.x"]).silent();
+        fs::remove_dir(&taken).unwrap();
+    }
     base.empty();
 }
 

@@ -11,6 +11,7 @@
 
 pub mod account;
 pub mod alloc;
+pub mod aside;
 pub mod caller;
 pub mod caps;
 pub mod cgroup;

@@ -3,9 +3,9 @@
 use crate::error::{Context, Result};
 use crate::fd::Seen;
 use crate::nfs4_acl::{self, List};
-use crate::{caller, fd, mount};
+use crate::{bail, caller, fd, mount};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{self, Mode, OFlags, Stat};
+use rustix::fs::{self, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::path::Path;
 
@@ -18,6 +18,24 @@ pub struct Owned {
     /// Its state.
     pub stat: Stat,
     is_on_nfs: bool,
+}
+
+/// What is in the regular file `path` of root's or the caller's, to which no link leads. Others may be able to put theirs in its place, as
+/// in a directory that a group may write to.
+///
+/// # Errors
+/// It is another's, or is none; those of open(2) and read(2).
+pub fn read_trusted(path: &Path) -> Result<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = fs::open(path, flags, Mode::empty())?;
+    let owner = Owned::of(&file)?.stat.st_uid;
+    if !caller::is_trusted(owner) {
+        bail!("it is a file of uid {owner}, and neither root's nor the caller's");
+    }
+    match FileType::from_raw_mode(fd::stat(&file)?.st_mode) {
+        FileType::RegularFile => fd::read_all(file),
+        _ => bail!("it is no file"),
+    }
 }
 
 impl Owned {

@@ -1,13 +1,16 @@
 //! `rt slurm begin` and `end`: what is made for a job's user, and what is removed when a step or a job has ended.
 
 use super::save::save_in_child;
-use super::{broadcast, container_of, open_store_of_job, read, step_name, task_id};
+use super::{as_user, broadcast, container_of, open_store_of_job, read, step_name, task_id};
 use crate::cli::Call;
 use crate::container;
 use crate::store;
 use rt_launch::task::TaskId;
 use rt_sys::error::Result;
 use rt_sys::{bail, caller, err, process};
+
+/// How long what is left may be ended, in seconds.
+const END_WITHIN: u32 = 600;
 
 /// Makes the state directory of the job's user, for a prolog of root's.
 pub(super) fn begin(call: &Call) -> Result<u8> {
@@ -26,7 +29,6 @@ pub(super) fn begin(call: &Call) -> Result<u8> {
 
 /// Ends what is left of the step on this node; called by root, what is left of the job.
 pub(super) fn end(call: &Call) -> Result<u8> {
-    process::end_after(600);
     // slurmstepd or slurmd has made this process. Neither is in the job, nor has the limits of its tasks.
     process::step_outside_of_jobs();
     let job = caller::variable("SLURM_JOB_ID")
@@ -38,6 +40,7 @@ pub(super) fn end(call: &Call) -> Result<u8> {
     {
         return end_of_job(call, &job);
     }
+    process::end_after(END_WITHIN);
     let request = read()?;
     let id = task_id(call, &request)?;
     let named = TaskId::parse(&id).ok_or_else(|| err!("{id:?} is no id of a task"))?;
@@ -62,8 +65,13 @@ fn end_of_job(call: &Call, job: &str) -> Result<u8> {
     let uid: u32 = caller::variable("SLURM_JOB_UID")
         .and_then(|uid| uid.parse().ok())
         .ok_or_else(|| err!("SLURM_JOB_UID is no number"))?;
-    store::become_owner(uid)?;
-    container::tasks_delete(&open_store_of_job(call)?, job)?;
-    broadcast::remove(job)?;
+    let open = || {
+        store::become_owner(uid)?;
+        open_store_of_job(call)
+    };
+    as_user(END_WITHIN, open, |store| {
+        let deleted = container::tasks_delete(store, job);
+        broadcast::remove(job).and(deleted).map(|()| Vec::new())
+    })?;
     Ok(0)
 }

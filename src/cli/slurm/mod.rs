@@ -26,14 +26,37 @@ use rt_config::Lookup;
 use rt_launch::request::StepContainer;
 use rt_launch::task::TaskId;
 use rt_sys::error::Result;
-use rt_sys::{caller, err};
+use rt_sys::{aside, caller, err};
+use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Slurm's number for the step of a batch script (slurm.h, SLURM_BATCH_SCRIPT).
 const BATCH: u32 = 0xffff_fffb;
 
 fn id<'a>(call: &Call<'a>) -> Result<&'a str> {
     call.operand(0, "the id")
+}
+
+/// Does `work` in a process beside this one, in which `open` has become a user. Returns what it says. Whoever has called this process
+/// waits for it. So it stays root's, whom the user can neither stop nor end (kill(2)), and kills the other one, which he can have stopped,
+/// after so many seconds.
+fn as_user(
+    seconds: u32,
+    open: impl FnOnce() -> Result<Store>,
+    work: impl FnOnce(&Store) -> Result<Vec<u8>>,
+) -> Result<Vec<u8>> {
+    let own = getpid();
+    let said = aside::ask_within(Duration::from_secs(seconds.into()), || {
+        let store = open()?;
+        // Now, because the kernel clears the death signal when ids change (PR_SET_PDEATHSIG(2const)).
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        match getppid() == Some(own) {
+            true => work(&store),
+            false => Err(err!("who waits for this process has ended")),
+        }
+    })?;
+    said.ok_or_else(|| err!("it takes more than {seconds} s"))
 }
 
 /// What this process's environment asks for.

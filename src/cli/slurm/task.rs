@@ -16,7 +16,7 @@ use rt_launch::task::{JobDirectory, TaskContext, TaskId};
 use rt_spec::asked_mounts;
 use rt_spec::rootless::UserMap;
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::{bail, caller, err, fd, look, process, signal, start, tty};
+use rt_sys::{bail, caller, err, fd, look, owned, process, signal, start, tty};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -160,7 +160,8 @@ pub(super) fn arguments() -> Result<u8> {
 /// Executes this call again with the variables in `file`: what hooks and `rt-pull` are told comes from there too. Returns
 /// the error only.
 fn execute_with(call: &Call, file: &Path) -> Result<Error> {
-    let text = fd::read_file(file).context(|| format!("--environment: read {}", file.display()))?;
+    // The directory that Slurm makes for a task is open to the group of the job.
+    let text = owned::read_trusted(file).context(|| format!("--environment: read {}", file.display()))?;
     let mut words = crate::cli::own_words();
     // The words before the operands, without this flag: what stands behind -- is the program's.
     let end = words.iter().position(|word| word == "--").unwrap_or(words.len());

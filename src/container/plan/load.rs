@@ -69,6 +69,10 @@ impl BundleConfig {
                 others = foreign::config(&bundle).context(shown)?;
                 match &others {
                     Some(text) => Config::parse(text.clone()),
+                    // The directory that Slurm makes for a task is open to the group of the job.
+                    None if options.task.as_ref().is_some_and(|task| !task.has_own_environment) => {
+                        Config::load_trusted(Path::new("config.json"))
+                    }
                     None => Config::load(Path::new("config.json")),
                 }
                 .context(shown)?
