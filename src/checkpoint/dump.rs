@@ -13,7 +13,7 @@ use super::manifest::Manifest;
 use super::others::{self, Users};
 use super::places::{self, Places};
 use super::preflight::{self, Found, Network, Stage};
-use super::processes::{self, Tree};
+use super::processes::{self, Process, Tree};
 use super::shared_files::{self, SharedFiles};
 use super::{
     calls, contents, criu_log, filters, groups, memory_files, memory_fs, numbers, reach, removed, restore,
@@ -363,8 +363,9 @@ fn dump_within(
     }
     subject.check_owner()?;
     let tree = subject.tree(store)?;
-    // containerd pauses a container before, and resumes it.
-    let is_paused = subject.record.paused;
+    // containerd pauses a container before, and resumes it. What was paused can have been continued past `rt`.
+    let is_stopped = |process: &Process| process.ends || process.state == 'T';
+    let is_paused = subject.record.paused && tree.processes.iter().all(is_stopped);
     if let Some(stopped) = tree.processes.iter().find(|process| process.state == 'T' && !is_paused) {
         return Err(err!("{} is stopped", stopped.shown()).hint("continue or end it first"));
     }
@@ -374,7 +375,9 @@ fn dump_within(
     }
     let written = parted
         .part(store, id, cuda)
-        .and_then(|()| write(store, &programs.criu, &subject, &tree, &parted, options));
+        .and_then(|()| write(store, &programs.criu, &subject, &tree, &parted, options))
+        // To have all of it on the disk can have taken minutes.
+        .and_then(|()| if options.leave_running { Ok(()) } else { subject.check_stopped(store) });
     if written.is_err() || options.leave_running {
         // The program goes on all the same.
         if !is_paused {
@@ -395,14 +398,16 @@ fn dump_within(
 }
 
 /// The same, with a second try: what is in criu's way can be there for a moment only, such as a connection that nobody has accepted
-/// yet, and there may be no later time. So another checkpoint is waited for as long as it takes: who has set an end to the job ends it.
+/// yet, and there may be no later time. So, where the program is to end, another checkpoint is waited for as long as it takes: who has set an
+/// end to the job ends it.
 pub(super) fn dump_at_last(
     store: &Store,
     id: &str,
     options: &DumpOptions,
     programs: &Programs,
 ) -> Result<()> {
-    let dump = || dump_within(AT_LAST_WITHIN, store, id, options, Some(programs));
+    let wait = if options.leave_running { container::DUMPED_WITHIN } else { AT_LAST_WITHIN };
+    let dump = || dump_within(wait, store, id, options, Some(programs));
     dump().or_else(|_| {
         pause();
         dump()

@@ -31,6 +31,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::Signal;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -83,6 +84,8 @@ pub(crate) struct Keep {
     pub every: u32,
     /// The batch job that Slurm is asked to requeue.
     pub job: Option<String>,
+    /// The program was asked to end, and no image of that time is there.
+    missed: Cell<bool>,
     /// They were found before this process may have entered a user namespace, where files of root are nobody's.
     programs: Programs,
 }
@@ -178,7 +181,11 @@ impl Restore {
         let open = |(manifest, image)| Source::new(image, manifest, &programs, None);
         let source = found.map(open).transpose()?;
         let dump = DumpOptions { image: fd::absolute(last)?, ..DumpOptions::default() };
-        Ok(Restore { source, keep: Some(Keep { dump, every, job, programs }), ..Restore::default() })
+        Ok(Restore {
+            source,
+            keep: Some(Keep { dump, every, job, missed: Cell::new(false), programs }),
+            ..Restore::default()
+        })
     }
 
     /// Has images know of the layer `dir` (`--overlay`).
@@ -327,6 +334,11 @@ impl Checkpoint for Restore {
     fn ended(&self, code: u8) -> Result<()> {
         match &self.keep {
             // What has been done is not done again. After a failure the last image is a place to go on from.
+            Some(keep) if code == 0 && keep.missed.get() => {
+                let image = keep.dump.image.display();
+                rt_sys::log::tell(format_args!("the program was asked to end: {image} is kept"));
+                Ok(())
+            }
             Some(keep) if code == 0 => match Place::find(&keep.dump.image) {
                 Err(e) if e.is(libc::ENOENT) => Ok(()),
                 place => place?.forget(),
@@ -581,6 +593,7 @@ impl Keep {
             Err(e) => {
                 rt_sys::log::tell(e.context("checkpoint: the program goes on"));
                 // Who asks a program to end by TERM is not left without an answer.
+                self.missed.set(number == libc::SIGTERM);
                 Ok(if number == libc::SIGTERM { Signalled::PassOn } else { Signalled::Taken })
             }
         }
