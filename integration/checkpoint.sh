@@ -149,7 +149,7 @@ interrupted_restores() { # TERM and USR1 at many moments of a restore: each is a
 		case $n in
 		0) grows && sleep 0.3 ;;
 		*) # from where it has found the image on
-			for _ in $(seq 500); do grep -q '^SigBlk:.*[4-7c-f][0-9a-f][0-9a-f][0-9a-f]$' /proc/$runs/status && break; sleep 0.002; done
+			for _ in $(seq 500); do grep -q '^SigBlk:.*[4-7c-f][2367abef][0-9a-f][0-9a-f]$' /proc/$runs/status && break; sleep 0.002; done
 			sleep "0.$(printf %03d $((n * 10 - 10)))" ;;
 		esac
 		kill -$signal $runs
