@@ -538,9 +538,9 @@ fn run_criu(
     let inside = found.by_several_ids.then(|| Inside::of(&tree.program().dir(), &own)).transpose()?;
     let places = inside.as_ref().map(|inside| Places::of_several(inside, &found.files.users));
     let hosts = mount::table()?;
-    let own = pidfd_open(getpid(), PidfdFlags::empty()).context(|| "open a pidfd")?;
+    let this = pidfd_open(getpid(), PidfdFlags::empty()).context(|| "open a pidfd")?;
     let dumped = aside::run(|| {
-        let runtime = Runtime::new(Some(own.as_fd()), STUCK_WITHIN);
+        let runtime = Runtime::new(Some(this.as_fd()), STUCK_WITHIN);
         subject.join_all()?;
         if subject.namespaces.contains(Namespace::Ipc) {
             preflight::check_ipc()?;

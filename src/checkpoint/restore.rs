@@ -333,12 +333,12 @@ impl Checkpoint for Restore {
 
     fn ended(&self, code: u8) -> Result<()> {
         match &self.keep {
-            // What has been done is not done again. After a failure the last image is a place to go on from.
             Some(keep) if code == 0 && keep.missed.get() => {
                 let image = keep.dump.image.display();
                 rt_sys::log::tell(format_args!("the program was asked to end: {image} is kept"));
                 Ok(())
             }
+            // What has been done is not done again. After a failure the last image is a place to go on from.
             Some(keep) if code == 0 => match Place::find(&keep.dump.image) {
                 Err(e) if e.is(libc::ENOENT) => Ok(()),
                 place => place?.forget(),
@@ -592,9 +592,12 @@ impl Keep {
             Ok(()) => Ok(Signalled::Taken),
             Err(e) => {
                 rt_sys::log::tell(e.context("checkpoint: the program goes on"));
+                if number != libc::SIGTERM {
+                    return Ok(Signalled::Taken);
+                }
                 // Who asks a program to end by TERM is not left without an answer.
-                self.missed.set(number == libc::SIGTERM);
-                Ok(if number == libc::SIGTERM { Signalled::PassOn } else { Signalled::Taken })
+                self.missed.set(true);
+                Ok(Signalled::PassOn)
             }
         }
     }

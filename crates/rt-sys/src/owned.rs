@@ -28,11 +28,11 @@ pub struct Owned {
 pub fn read_trusted(path: &Path) -> Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = fs::open(path, flags, Mode::empty())?;
-    let owner = Owned::of(&file)?.stat.st_uid;
-    if !caller::is_trusted(owner) {
-        bail!("it is a file of uid {owner}, and neither root's nor the caller's");
+    let stat = Owned::of(&file)?.stat;
+    if !caller::is_trusted(stat.st_uid) {
+        bail!("it is a file of uid {}, and neither root's nor the caller's", stat.st_uid);
     }
-    match FileType::from_raw_mode(fd::stat(&file)?.st_mode) {
+    match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => fd::read_all(file),
         _ => bail!("it is no file"),
     }
