@@ -168,7 +168,8 @@ containerd_config() {
 		config["process"]["args"] = ["sh", "-c", 'trap "" TERM; sleep 5432 & sleep 5432 & wait']
 		config["process"]["env"] = ["PATH=/bin"]
 		if sys.argv[2] != "pid":
-		    config["process"]["args"] = ["sh", "-c", "mount; readlink /proc/self/ns/" + sys.argv[2].replace("network", "net")]
+		    # ctr loses the end of what a program prints that ends before its daemon looks.
+		    config["process"]["args"] = ["sh", "-c", "mount; readlink /proc/self/ns/" + sys.argv[2].replace("network", "net") + "; sleep 0.3"]
 		json.dump(config, sys.stdout)
 	PYTHON
 }

@@ -346,9 +346,17 @@ impl CreateOptions {
     /// above cannot put another one in its place then. The config may be read twice.
     fn enter_bundle(&mut self) -> Result<()> {
         self.make_absolute()?;
-        plan::enter_bundle(&self.bundle)?;
+        match self.has_slurms_config() {
+            true => plan::enter_bundle_of_slurm(&self.bundle)?,
+            false => plan::enter_bundle(&self.bundle)?,
+        };
         self.bundle = PathBuf::from(".");
         Ok(())
+    }
+
+    /// True for a task whose config Slurm has written.
+    fn has_slurms_config(&self) -> bool {
+        self.task.as_ref().is_some_and(|task| !task.has_own_environment)
     }
 
     /// Makes every path independent of the working directory, which will be the bundle.

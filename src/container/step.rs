@@ -40,10 +40,7 @@ const TRIES: u32 = 10;
 pub(crate) fn run_task(store: &Store, mut options: CreateOptions) -> Result<u8> {
     super::protect::protect_binary()?;
     options.enter_bundle()?;
-    let read = match options.task {
-        Some(ref task) if !task.has_own_environment => Some(BundleConfig::read(&options)?),
-        _ => None,
-    };
+    let read = options.has_slurms_config().then(|| BundleConfig::read(&options)).transpose()?;
     if let (Some(task), Some(read)) = (&mut options.task, &read) {
         // Slurm has written the job's variables into the config: what the job says is not known before.
         task.job = JobEnvironment::of_config(&read.config.spec, &read.bundle);

@@ -29,7 +29,7 @@ tests! {
         pmix_needs_the_callers_uid, home_by_the_jobs_environment, called_by_root, root_trusts_nothing,
         roots_job_touches_nothing_of_others, root_of_nobody, missing_state_directory, prolog_gives_nothing_away,
         epilog_ends_well, root_asks_no_file_system_of_a_users, roots_call_is_stopped_by_no_user,
-        config_of_somebody_else,
+        config_of_somebody_else, bundles_of_a_team_are_refused,
         found_by_any_command, poststop_hooks_are_not_roots, any_users_name, umask_of_the_job, tmpdir_of_the_job, rank_of_a_step_in_a_script, no_group_of_the_directorys,
     }
 }
@@ -913,6 +913,49 @@ fn config_of_somebody_else(ctx: &Ctx) {
     fs::remove_file(bundle.join("config.json")).unwrap();
     std::os::unix::fs::symlink(step.bundle.dir.join("config.json"), bundle.join("config.json")).unwrap();
     run().fails(&["config.json"]);
+    // The caller's own, with somebody else's words, as in a repository that he has cloned.
+    fs::remove_file(bundle.join("config.json")).unwrap();
+    fs::rename(&bundle, ctx.path("aside")).unwrap();
+    std::os::unix::fs::symlink(&step.bundle.dir, &bundle).unwrap();
+    ctx.give_link(&bundle);
+    run().fails(&["others can have put", bundle.to_str().unwrap()]);
+    // Brought there by a link that does not follow the name, as to what others may write to.
+    fs::remove_file(&bundle).unwrap();
+    fs::rename(ctx.path("aside"), &bundle).unwrap();
+    fs::hard_link(step.bundle.dir.join("config.json"), bundle.join("config.json")).unwrap();
+    run().fails(&["config.json", "another name"]);
+}
+
+/// Slurm takes over what a bundle says, hooks among it, wherever the bundle lies and whoever can write it.
+fn bundles_of_a_team_are_refused(ctx: &Ctx) {
+    let mut step = Step42::new(ctx);
+    let stored = ctx.mkdir("images/bundles").join(format!("sha256-{}", "ab".repeat(32)));
+    fs::rename(&step.bundle.dir, &stored).unwrap();
+    step.bundle.dir = stored.clone();
+    let hooked = ctx.path("hooked");
+    step.bundle.config["hooks"] = json!({ "createRuntime": [{ "path": "/bin/sh",
+        "args": ["sh", "-c", format!("echo >{}", hooked.display())] }] });
+    step.bundle.write();
+    let bundle = step.generated(0, &["say hello"]);
+    // By a link, too.
+    let link = ctx.path("link");
+    std::os::unix::fs::symlink(&stored, &link).unwrap();
+    let by_link = step.generated(1, &["say hello"]);
+    let text = fs::read_to_string(by_link.join("config.json")).unwrap();
+    let text = text.replace(stored.to_str().unwrap(), link.to_str().unwrap());
+    fs::write(by_link.join("config.json"), text).unwrap();
+    let run = |bundle: &Path, task| ctx.rt(["slurm", "run", "--bundle"]).arg(bundle).arg(step.id(task));
+    run(&bundle, 0).ok();
+    assert!(hooked.exists(), "a bundle of the caller's own");
+    for path in [stored.join("config.json"), stored.clone()] {
+        fs::remove_file(&hooked).unwrap_or_default();
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode | 0o020)).unwrap();
+        run(&bundle, 0).fails(&["others can write this bundle", "--container-image"]);
+        run(&by_link, 1).fails(&["others can write this bundle"]);
+        assert!(!hooked.exists(), "{}", path.display());
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    }
 }
 
 /// A user stops what looks through his state for Slurm, which waits for it.

@@ -5,7 +5,7 @@ use crate::client::Caller;
 use crate::devices::{definition, definitions};
 use crate::fixture::{Bundle, Cmd, Ctx, Job, Out, namespace};
 use crate::images;
-use crate::runner::tests;
+use crate::runner::{skip, tests};
 use crate::slurm::end;
 use crate::sys;
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ tests! {
     }
     NESTED { tasks_share_a_container, who_may_write }
     ALL { images_by_name, saved_at_the_end, saved_by_the_last_task, saving_writes_through_no_link, links_in_the_place_of_a_layer, the_place_to_save_is_no_link }
-    USER { end_by_root, mounts_in_tmpfs_stop_nobody }
+    USER { end_by_root, mounts_in_tmpfs_stop_nobody, environment_of_somebody_else }
 }
 
 /// A step of job 42 on a node of its own.
@@ -830,6 +830,42 @@ fn as_oci_conf_calls_it(ctx: &Ctx) {
     missing.fails(&["--environment: read /not/there"]);
     assert_eq!(ctx.rt(["list", "-q"]).ok().stdout, "");
     step.empty();
+}
+
+/// Slurm's directory for a task, which has the file, is open to the group of the job. The file is all of the environment.
+fn environment_of_somebody_else(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("the tests do not run as root");
+    }
+    let step = Step::new(ctx);
+    let text = "SLURM_JOB_ID=42\0SLURM_STEP_ID=0\0SLURM_LOCALID=0\0SLURM_PROCID=0\0";
+    let (file, elsewhere) = (ctx.file("environment", text), ctx.file("elsewhere", text));
+    let run = || {
+        let cmd = ctx.rt(["slurm", "task", "--image"]).arg(&step.bundle.dir).arg("--environment").arg(&file);
+        cmd.arg(format!("{}.0", step.container())).args(["--", "probe", "say hello"])
+    };
+    assert_eq!(run().ok().line(0), "hello");
+    sys::chown(&file, 12345, 12345).unwrap();
+    run().fails(&["--environment", "a file of uid 12345"]);
+    fs::remove_file(&file).unwrap();
+    symlink(&elsewhere, &file).unwrap();
+    run().fails(&["--environment"]);
+    fs::remove_file(&file).unwrap();
+    fs::rename(&elsewhere, &file).unwrap();
+    // By way of the directory.
+    let (dir, aside) = (ctx.mkdir("task"), ctx.path("aside"));
+    fs::rename(&file, dir.join("environment")).unwrap();
+    let run = |dir: &Path| {
+        let cmd = ctx.rt(["slurm", "task", "--image"]).arg(&step.bundle.dir).arg("--environment");
+        let cmd = cmd.arg(dir.join("environment"));
+        cmd.arg(format!("{}.0", step.container())).args(["--", "probe", "say hello"])
+    };
+    assert_eq!(run(&dir).ok().line(0), "hello");
+    fs::rename(&dir, &aside).unwrap();
+    symlink(&aside, &dir).unwrap();
+    ctx.give_link(&dir);
+    run(&dir).fails(&["--environment", "others can have put"]);
+    step.end();
 }
 
 /// In a bundle's generated config, the job's variables are those of the program.

@@ -81,12 +81,12 @@ impl Config {
         Self::load_by(rt_sys::fd::read_file, path)
     }
 
-    /// The same, where others may be able to put a file of theirs in its place.
+    /// The same, where others can rename, by [`rt_sys::owned::read_among_others`].
     ///
     /// # Errors
     /// It is neither root's nor the caller's.
-    pub fn load_trusted(path: &Path) -> Result<Self> {
-        Self::load_by(rt_sys::owned::read_trusted, path)
+    pub fn load_among_others(path: &Path) -> Result<Self> {
+        Self::load_by(rt_sys::owned::read_among_others, path)
     }
 
     fn load_by(read: fn(&Path) -> Result<Vec<u8>>, path: &Path) -> Result<Self> {

@@ -7,6 +7,7 @@ use crate::{bail, caller, fd, mount};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
+use std::cell::RefCell;
 use std::path::Path;
 
 /// NFS_SUPER_MAGIC (linux/magic.h).
@@ -20,21 +21,51 @@ pub struct Owned {
     is_on_nfs: bool,
 }
 
-/// What is in the regular file `path` of root's or the caller's, to which no link leads. Others may be able to put theirs in its place, as
-/// in a directory that a group may write to.
+/// What is in the regular file `path` of root's or the caller's that nobody else can write, in a directory that
+/// [`open_among_others`] opens. It has this name alone: others can link what they may write to.
 ///
 /// # Errors
 /// It is another's, or is none; those of open(2) and read(2).
-pub fn read_trusted(path: &Path) -> Result<Vec<u8>> {
+pub fn read_among_others(path: &Path) -> Result<Vec<u8>> {
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else { bail!("it is no file") };
+    let dir = open_among_others(dir)?;
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = fs::open(path, flags, Mode::empty())?;
-    let stat = Owned::of(&file)?.stat;
-    if !caller::is_trusted(stat.st_uid) {
-        bail!("it is a file of uid {}, and neither root's nor the caller's", stat.st_uid);
+    let file = fs::openat(&dir, name, flags, Mode::empty())?;
+    let owned = Owned::of(&file)?;
+    if FileType::from_raw_mode(owned.stat.st_mode) != FileType::RegularFile {
+        bail!("it is no file");
     }
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => fd::read_all(file),
-        _ => bail!("it is no file"),
+    if !caller::is_trusted(owned.stat.st_uid) {
+        bail!("it is a file of uid {}, and neither root's nor the caller's", owned.stat.st_uid);
+    }
+    if owned.strangers_can_write(&file)? || owned.stat.st_nlink > 1 {
+        bail!("others can write it, or it has another name");
+    }
+    fd::read_all(file)
+}
+
+/// Opens the directory `path` of root's or the caller's, on a way on which others can rename, as below a directory that a group may
+/// write to. So no link leads there but root's: one of the caller's may have been brought from elsewhere.
+///
+/// # Errors
+/// It is another's or none, or a link that is not root's leads there; those of open(2).
+pub fn open_among_others(path: &Path) -> Result<OwnedFd> {
+    let found = RefCell::new(None);
+    let place = fd::walk(fs::CWD, path, |seen, owned, what| {
+        Ok(match what {
+            Seen::Directory => true,
+            // The walk has looked whether it is root's or the caller's.
+            Seen::Link => owned.stat.st_uid != caller::uid() || caller::uid() == 0,
+            Seen::End => {
+                *found.borrow_mut() = Some(seen.try_clone_to_owned().context(|| path.display())?);
+                caller::is_trusted(owned.stat.st_uid)
+            }
+        })
+    })?;
+    match (place, found.into_inner()) {
+        (None, Some(dir)) => Ok(dir),
+        (None, None) => Err(Errno::NOENT.into()),
+        (Some(place), _) => bail!("others can have put {place} there"),
     }
 }
 

@@ -161,7 +161,8 @@ pub(super) fn arguments() -> Result<u8> {
 /// the error only.
 fn execute_with(call: &Call, file: &Path) -> Result<Error> {
     // The directory that Slurm makes for a task is open to the group of the job.
-    let text = owned::read_trusted(file).context(|| format!("--environment: read {}", file.display()))?;
+    let text =
+        owned::read_among_others(file).context(|| format!("--environment: read {}", file.display()))?;
     let mut words = crate::cli::own_words();
     // The words before the operands, without this flag: what stands behind -- is the program's.
     let end = words.iter().position(|word| word == "--").unwrap_or(words.len());

@@ -21,18 +21,12 @@ pub(super) fn config(bundle: &Path) -> Result<Option<Vec<u8>>> {
     if !rt_image_store::is_stored(bundle) {
         return Ok(None);
     }
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = match fs::open(CONFIG, flags, Mode::empty()) {
+    let (file, is_own) = match open_config(Path::new("."))? {
         // The usual way says that it is missing.
-        Err(Errno::NOENT) => return Ok(None),
-        file => file.context(|| format!("{CONFIG} of a bundle of a store"))?,
+        None => return Ok(None),
+        Some(opened) => opened,
     };
-    let dir = fs::open(".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).context(|| "the bundle")?;
-    let (of_file, of_dir) = (Owned::of(&file)?, Owned::of(&dir)?);
-    if FileType::from_raw_mode(of_file.stat.st_mode) != FileType::RegularFile {
-        bail!("{CONFIG}: not a file");
-    }
-    if is_own(&file, &of_file)? && is_own(&dir, &of_dir)? {
+    if is_own {
         return Ok(None);
     }
     log::debug!(
@@ -48,6 +42,38 @@ pub(super) fn config(bundle: &Path) -> Result<Option<Vec<u8>>> {
     let gid = rustix::process::getegid().as_raw();
     let config = own_config::config(&fd::read_all(file)?, Path::new(ROOT), uid, gid)?;
     Ok(Some(config.to_string().into_bytes()))
+}
+
+/// Refuses a config that Slurm has made of a bundle in a store of images that others can write: who wrote the bundle chose
+/// what Slurm has taken over, hooks among it, and nothing tells it from the words of the job any more.
+pub(super) fn refuse_merged(root: &Path) -> Result<()> {
+    let Some(bundle) = root.parent() else { return Ok(()) };
+    // Where it lies, and not by a link, says whether it is in a store.
+    let bundle = std::fs::canonicalize(bundle).context(|| format!("root {}", root.display()))?;
+    if !rt_image_store::is_stored(&bundle) || open_config(&bundle)?.is_some_and(|(_, is_own)| is_own) {
+        return Ok(());
+    }
+    bail!(
+        "{}: others can write this bundle, and Slurm has taken over all that it says; name the image by --container-image",
+        bundle.display()
+    )
+}
+
+/// The config in the directory `bundle`, where there is one, and true where nobody but root and the caller can have written it.
+fn open_config(bundle: &Path) -> Result<Option<(OwnedFd, bool)>> {
+    let dir = fs::open(bundle, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .context(|| "the bundle")?;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = match fs::openat(&dir, CONFIG, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(None),
+        file => file.context(|| format!("{CONFIG} of a bundle of a store"))?,
+    };
+    let (of_file, of_dir) = (Owned::of(&file)?, Owned::of(&dir)?);
+    if FileType::from_raw_mode(of_file.stat.st_mode) != FileType::RegularFile {
+        bail!("{CONFIG}: not a file");
+    }
+    let is_own = is_own(&file, &of_file)? && is_own(&dir, &of_dir)?;
+    Ok(Some((file, is_own)))
 }
 
 /// True where nobody but root and the caller can have written it.

@@ -14,7 +14,7 @@ use rt_spec::{Config, Process, Spec, annotations, asked_mounts, environment};
 use rt_sys::caller::Caller;
 use rt_sys::caps::Sets;
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::{bail, caller, err, fd, look};
+use rt_sys::{bail, caller, err, fd, look, owned};
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -69,10 +69,7 @@ impl BundleConfig {
                 others = foreign::config(&bundle).context(shown)?;
                 match &others {
                     Some(text) => Config::parse(text.clone()),
-                    // The directory that Slurm makes for a task is open to the group of the job.
-                    None if options.task.as_ref().is_some_and(|task| !task.has_own_environment) => {
-                        Config::load_trusted(Path::new("config.json"))
-                    }
+                    None if options.has_slurms_config() => merged(&bundle),
                     None => Config::load(Path::new("config.json")),
                 }
                 .context(shown)?
@@ -90,6 +87,15 @@ impl BundleConfig {
         let config = Config::parse(text).map_err(|e| e.context(file.display()))?;
         Ok(BundleConfig { bundle, config, of_image: true, foreign: false })
     }
+}
+
+/// The config that Slurm has made for a task of a bundle's, in a directory that is open to the group of the job.
+fn merged(bundle: &Path) -> Result<Config> {
+    let config = Config::load_among_others(Path::new("config.json"))?;
+    if let Some(root) = config.spec.root() {
+        foreign::refuse_merged(&bundle.join(root.path()))?;
+    }
+    Ok(config)
 }
 
 /// Leaves out what an image's labels may say in the config of the bundle that is the working directory. `rt pull`, which keeps
@@ -156,8 +162,23 @@ impl Loaded {
 
 /// Enters the bundle, from which relative paths of the config and of hooks start. Returns its absolute path.
 pub(crate) fn enter_bundle(bundle: &Path) -> Result<PathBuf> {
-    let shown = || format!("bundle {}", fd::shown_path(bundle));
-    rustix::process::chdir(bundle).context(shown)?;
+    rustix::process::chdir(bundle).context(|| shown_bundle(bundle))?;
+    entered(bundle)
+}
+
+/// The same for the directory that Slurm has made for a task, in one in which the group of the job can rename.
+pub(crate) fn enter_bundle_of_slurm(bundle: &Path) -> Result<PathBuf> {
+    let dir = owned::open_among_others(bundle).context(|| shown_bundle(bundle))?;
+    rustix::process::fchdir(dir).context(|| shown_bundle(bundle))?;
+    entered(bundle)
+}
+
+fn shown_bundle(bundle: &Path) -> String {
+    format!("bundle {}", fd::shown_path(bundle))
+}
+
+fn entered(bundle: &Path) -> Result<PathBuf> {
+    let shown = || shown_bundle(bundle);
     let entered = rustix::process::getcwd(Vec::new()).context(shown)?;
     Ok(OsStr::from_bytes(entered.as_bytes()).into())
 }

@@ -22,7 +22,7 @@ pub(super) use account::Account;
 pub(super) use devices::DevicePlan;
 pub(super) use image_files::{Root, needed as needed_images};
 pub(super) use kernel::{NetDevice, Sysctl};
-pub(super) use load::{BundleConfig, Loaded, enter_bundle};
+pub(super) use load::{BundleConfig, Loaded, enter_bundle, enter_bundle_of_slurm};
 pub(super) use mounts::{MountKind, MountPlan};
 pub(super) use namespaces::configured as configured_namespaces;
 pub(super) use process::{ProcessPlan, bit_list};
