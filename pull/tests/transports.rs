@@ -335,6 +335,20 @@ fn the_root_of_a_stored_bundle_is_in_it() {
         names
     };
     let of_image = names();
+    // By a link of the caller's, too; and none that somebody else has put into the store.
+    let link = place.join("link");
+    std::os::unix::fs::symlink(place.join(&bundle), &link).unwrap();
+    place.good(&["save", "-q", "link", "oci:saved:t"]);
+    place.good(&["pull", "-q", "--force", "oci:saved:t", "back"]);
+    assert_eq!(place.names("back/rootfs"), of_image);
+    std::fs::remove_dir_all(place.join("saved")).unwrap();
+    std::fs::remove_file(&link).unwrap();
+    std::fs::rename(place.join(&bundle), &link).unwrap();
+    std::os::unix::fs::symlink(&link, place.join(&bundle)).unwrap();
+    let said = place.bad(&["save", "-q", &bundle, "oci:saved:t"]);
+    assert!(said.contains("symbolic links"), "{said}");
+    std::fs::remove_file(place.join(&bundle)).unwrap();
+    std::fs::rename(&link, place.join(&bundle)).unwrap();
     assert!(of_image.contains(&"etc".to_owned()) && !of_image.contains(&"key".to_owned()), "{of_image:?}");
     let root = place.join(format!("{bundle}/rootfs"));
     std::fs::rename(&root, place.join("aside")).unwrap();

@@ -79,6 +79,8 @@ pub(crate) struct CreateOptions {
     pub id: String,
     /// The bundle directory, as given.
     pub bundle: PathBuf,
+    /// The bundle is the working directory, and was found in a store.
+    pub bundle_is_stored: bool,
     /// The image file that a task's container is made from, in place of a bundle.
     pub image_file: Option<PathBuf>,
     /// Another name than `<bundle>/config.json` (crun's `--config`).
@@ -350,6 +352,7 @@ impl CreateOptions {
             true => plan::enter_bundle_of_slurm(&self.bundle)?,
             false => plan::enter_bundle(&self.bundle)?,
         };
+        self.bundle_is_stored = rt_image_store::is_stored(&self.bundle);
         self.bundle = PathBuf::from(".");
         Ok(())
     }

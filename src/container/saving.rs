@@ -8,9 +8,9 @@ use rt_sys::caller::Caller;
 use rt_sys::error::{Context, Result};
 use rt_sys::mount::{self, Attr, Param, Recursive};
 use rt_sys::ns::{self, IdMap, IdMaps, Namespace, Setgroups};
-use rt_sys::{err, fd};
+use rt_sys::{bail, err, fd};
 use rustix::fd::OwnedFd;
-use rustix::fs::{self, Mode, OFlags};
+use rustix::fs::{self, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
@@ -24,28 +24,32 @@ pub(crate) fn show_as_bundle(store: &Store, mut images: ImageMounts, id: &str) -
     let kept = dir.persistent()?.ok_or_else(|| err!("container {id} keeps no layer"))?;
     let (bundle, mounted) = match kept.is_file {
         true => images.mount_alone(store, &kept.image).map(|(bundle, root)| (bundle, Some(root)))?,
-        // Where it lies, and not by a link, says whether it is in a store.
-        false => (std::fs::canonicalize(&kept.image).context(|| kept.image.display().to_string())?, None),
+        false => (kept.image.clone(), None),
     };
+    // Before anything is opened: overlayfs takes no layer of another mount namespace.
+    enter_namespaces()?;
+    let dir = open_bundle(&bundle, kept.is_file)?;
     let context = || format!("bundle {}", bundle.display());
-    let config = text_of(&bundle.join("config.json"))?.ok_or_else(|| err!("it has no config.json"));
+    let config = text_of(&dir, "config.json").context(context)?.ok_or_else(|| err!("it has no config.json"));
     let mut spec = config.and_then(rt_spec::Config::parse).context(context)?.spec;
     let root = spec.root_mut().as_mut().ok_or_else(|| err!("root is missing")).context(context)?;
-    // Where others can write to the store, a link there would have their choice of the caller's files saved.
-    let in_store = mounted.is_none() && rt_image_store::is_stored(&bundle);
-    let image = match mounted {
-        Some(mounted) => mounted,
-        None if in_store => bundle.join(rt_image_store::ROOT),
-        None => bundle.join(root.path()),
+    let open = |root: &Path, links| {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        fs::openat(&dir, root, flags | links, Mode::empty()).context(|| format!("open {}", root.display()))
     };
-    let links = if in_store { OFlags::NOFOLLOW } else { OFlags::empty() };
+    let image = match mounted {
+        Some(mounted) => open(&mounted, OFlags::empty()),
+        // Others can have written that config, or a link in place of the root, to have their choice of the caller's files saved.
+        None if rt_image_store::is_stored(&bundle) => open(Path::new(rt_image_store::ROOT), OFlags::NOFOLLOW),
+        None => open(root.path(), OFlags::empty()),
+    }
+    .context(context)?;
     root.set_path("rootfs".into());
     annotations::forget(&mut spec, annotations::ANNOTATION_IMAGE_FILE);
     let text = serde_json::to_vec(&spec).map_err(|e| err!("{e}"))?;
     // What the image says of itself, where the bundle has it.
-    let of_image = text_of(&bundle.join("image.json"))?;
-    enter_namespaces()?;
-    let overlay = overlay(&image, links, &kept.layer)?;
+    let of_image = text_of(&dir, "image.json").context(context)?;
+    let overlay = overlay(&image, &kept.layer)?;
     let shown = private_directory(store, id)?;
     write_new(&shown.join("config.json"), &text)?;
     of_image.map_or(Ok(()), |text| write_new(&shown.join("image.json"), &text))?;
@@ -62,16 +66,30 @@ pub(crate) fn keep_layer(dir: &Path) -> Result<()> {
     layer::keep_from_writers(&fd::absolute(dir)?, &format!("rt-{}", std::process::id()))
 }
 
-/// What is in a file of a bundle; `None` where it has no such file. One that cannot be read is an error: the saved image would not say it.
-fn text_of(path: &Path) -> Result<Option<Vec<u8>>> {
-    let context = || format!("read {}", path.display());
+/// Opens the bundle of a container: one that has just been mounted, or one at the path that it had, without a link, when the
+/// container was made.
+fn open_bundle(path: &Path, is_mounted: bool) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let links = if is_mounted { ResolveFlags::empty() } else { ResolveFlags::NO_SYMLINKS };
+    match fs::openat2(fs::CWD, path, flags, Mode::empty(), links) {
+        Err(Errno::LOOP) => {
+            bail!("{}: a link in its path was not there when the container was made", path.display())
+        }
+        dir => dir.context(|| format!("open {}", path.display())),
+    }
+}
+
+/// What is in the file `name` of a bundle; `None` where it has no such file. One that cannot be read is an error: the saved image
+/// would not say it.
+fn text_of(bundle: &OwnedFd, name: &str) -> Result<Option<Vec<u8>>> {
+    let context = || format!("read {name}");
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = match fs::open(path, flags, Mode::empty()) {
+    let file = match fs::openat(bundle, name, flags, Mode::empty()) {
         Err(Errno::NOENT) => return Ok(None),
         file => file.context(context)?,
     };
     let text = fd::read_regular(file, MOST).context(context)?;
-    text.map(Some).ok_or_else(|| err!("{}: no file of at most {MOST} bytes", path.display()))
+    text.map(Some).ok_or_else(|| err!("{name}: no file of at most {MOST} bytes"))
 }
 
 /// A directory that no other process can reach: a tmpfs in this mount namespace, over the state of container `id`. A program
@@ -102,25 +120,20 @@ fn enter_namespaces() -> Result<()> {
         maps.write(&fd::open_proc()?, "self", Setgroups::Deny)?;
     }
     ns::unshare(Namespace::Mount).context(|| "make a mount namespace")?;
-    let root = open(Path::new("/"), OFlags::empty())?;
+    let root = fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .context(|| "open /")?;
     mount::set_attr(&root, Recursive::Yes, Attr::SLAVE).context(|| "change the propagation of /")
 }
 
 /// The image below what was written, to be read only. Each of the two is named by a descriptor: overlayfs takes layers as
-/// text, in which a path may have no colon. `links` are those that lead to the image. Neither the layer nor what was written may be a link.
-fn overlay(image: &Path, links: OFlags, layer: &Path) -> Result<OwnedFd> {
-    let image = open(image, links)?;
+/// text, in which a path may have no colon. Neither the layer nor what was written may be a link.
+fn overlay(image: &OwnedFd, layer: &Path) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let context = || format!("open {}", layer.join(UPPER).display());
     let upper = fs::openat(store::open_layer(layer)?, UPPER, flags, Mode::empty()).context(context)?;
     let name = |dir: &OwnedFd| fd::link(dir);
-    let layers = format!("{}:{}", name(&upper), name(&image));
+    let layers = format!("{}:{}", name(&upper), name(image));
     let params = [Param::Value("lowerdir".into(), layers), Param::Flag("userxattr".into())];
     let attr = mount::ATTR_NODEV | mount::ATTR_RDONLY;
     mount::new_fs("overlay", "overlay", &params, attr).context(|| "put the layer over the image")
-}
-
-fn open(path: &Path, links: OFlags) -> Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    fs::open(path, flags | links, Mode::empty()).context(|| format!("open {}", path.display()))
 }

@@ -897,6 +897,24 @@ fn bundles_of_a_team(ctx: &Ctx) {
         fs::rename(&aside, &root).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
     }
+    // What is in no store, and whose word would count there: a link to it comes in the place of the bundle, or of all bundles,
+    // between the moment in which a name is resolved and that in which the bundle is entered.
+    fs::remove_file(ctx.path("hooked")).unwrap_or_default();
+    let (bundles, aside) = (bundle.parent().unwrap(), ctx.path("images/aside"));
+    for (place, inner) in [(bundle.as_path(), ""), (bundles, bundle.file_name().unwrap().to_str().unwrap())] {
+        fs::rename(place, &aside).unwrap();
+        let elsewhere = ctx.path("elsewhere");
+        symlink(&aside, &elsewhere).unwrap();
+        rt(ctx, &["run", "--no-hooks", elsewhere.join(inner).to_str().unwrap(), "--", "/probe"]).ok();
+        assert!(ctx.path("hooked").exists(), "by that path it is the caller's choice");
+        fs::remove_file(ctx.path("hooked")).unwrap();
+        symlink(&elsewhere, place).unwrap();
+        rt(ctx, &["run", bundle.to_str().unwrap(), "--", "/probe"]).fails(&["bundle", "symbolic links"]);
+        assert!(!ctx.path("hooked").exists(), "{}", place.display());
+        fs::remove_file(place).unwrap();
+        fs::remove_file(&elsewhere).unwrap();
+        fs::rename(&aside, place).unwrap();
+    }
     forget(ctx);
 }
 

@@ -26,7 +26,7 @@ tests! {
         copies_of_an_image_file, what_hooks_confine_holds_for_all, checkpoints_of_one_task,
     }
     NESTED { tasks_share_a_container, who_may_write }
-    ALL { images_by_name, saved_at_the_end, saved_by_the_last_task, saving_writes_through_no_link, links_in_the_place_of_a_layer, the_place_to_save_is_no_link }
+    ALL { images_by_name, saved_at_the_end, saved_by_the_last_task, saving_writes_through_no_link, what_a_team_saves, links_in_the_place_of_a_layer, the_place_to_save_is_no_link }
     USER { end_by_root, mounts_in_tmpfs_stop_nobody, environment_of_somebody_else }
 }
 
@@ -1610,6 +1610,77 @@ fn saving_writes_through_no_link(ctx: &Ctx) {
     assert!(!file.exists());
     fs::remove_file(outside.join("upper")).unwrap();
     fs::rename(outside.join("moved"), outside.join("upper")).unwrap();
+    ctx.rt(["delete", "42.tools"]).silent();
+    assert!(layers(ctx).is_empty());
+}
+
+/// Somebody of a team puts another thing in the place of a bundle in the team's store while a container of it is there.
+fn what_a_team_saves(ctx: &Ctx) {
+    let path = format!("{}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", images::path(ctx));
+    let mut base = Step::read_only(ctx);
+    let bundles = fs::canonicalize(ctx.mkdir("images/bundles")).unwrap();
+    let bundle = bundles.join(format!("sha256-{}", "ab".repeat(32)));
+    fs::rename(&base.bundle.dir, &bundle).unwrap();
+    // The user has a link to it.
+    let link = ctx.path("link");
+    symlink(&bundle, &link).unwrap();
+    base.bundle.dir = link.clone();
+    let step = with_name(&base, 42, 0, "tools");
+    step.ok(&["write /x y"]);
+    let file = ctx.path("out.sqsh");
+    let save = || ctx.rt(["slurm", "save", "42.tools"]).arg(&file).env("PATH", &path);
+    save().ok();
+    fs::remove_file(&file).unwrap();
+    // A directory that shows the user's own files, by a link from somewhere.
+    let (secret, shows) = (ctx.mkdir("secret"), ctx.mkdir("shows"));
+    fs::write(secret.join("key"), "k").unwrap();
+    let config = fs::read_to_string(bundle.join("config.json")).unwrap();
+    let mut config: Value = serde_json::from_str(&config).unwrap();
+    config["root"]["path"] = json!(secret);
+    let hooked = ctx.path("hooked");
+    config["hooks"] = json!({ "createRuntime": [{ "path": "/bin/sh",
+        "args": ["sh", "-c", format!("echo >{}", hooked.display())] }] });
+    fs::write(shows.join("config.json"), config.to_string()).unwrap();
+    let aside = ctx.path("aside");
+    fs::rename(&bundle, &aside).unwrap();
+    symlink(&shows, &bundle).unwrap();
+    save().fails(&["a link in its path was not there when the container was made"]);
+    let again = || {
+        let numbers =
+            [("SLURM_JOB_ID", "42"), ("SLURM_STEP_ID", "1"), ("SLURM_LOCALID", "0"), ("SLURM_PROCID", "0")];
+        let named = [
+            ("RT_CONTAINER_NAME", "tools"),
+            ("RT_CONTAINER_ARGV0", "probe"),
+            ("SLURMD_NODENAME", &base.node),
+        ];
+        let cmd = numbers
+            .iter()
+            .chain(&named)
+            .fold(ctx.rt(["slurm", "task", "--"]), |cmd, (name, value)| cmd.env(name, value));
+        cmd.env("RT_IMAGES", ctx.path("images")).env("RT_CONTAINER_TMPFS", &ctx.dir).args(["cat /x"])
+    };
+    again().fails(&["bundle", "symbolic links"]);
+    assert!(!hooked.exists(), "a hook of somebody else");
+    fs::remove_file(&bundle).unwrap();
+    fs::rename(&aside, &bundle).unwrap();
+    fs::remove_file(&link).unwrap();
+    symlink(&shows, &link).unwrap();
+    save().ok();
+    assert_eq!(again().ok().line(0), "y");
+    fs::remove_file(&file).unwrap();
+    // The root, and what nobody ends to read.
+    let root = bundle.join("rootfs");
+    fs::rename(&root, &aside).unwrap();
+    symlink(&secret, &root).unwrap();
+    save().fails(&["rootfs"]);
+    fs::remove_file(&root).unwrap();
+    fs::rename(&aside, &root).unwrap();
+    fs::rename(bundle.join("config.json"), &aside).unwrap();
+    sys::mkfifo(&bundle.join("config.json")).unwrap();
+    save().fails(&["config.json"]);
+    assert!(!file.exists());
+    fs::remove_file(bundle.join("config.json")).unwrap();
+    fs::rename(&aside, bundle.join("config.json")).unwrap();
     ctx.rt(["delete", "42.tools"]).silent();
     assert!(layers(ctx).is_empty());
 }

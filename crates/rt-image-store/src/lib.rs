@@ -30,7 +30,7 @@ use rt_sys::error::{Context, Result};
 use rt_sys::owned::{self, Owned};
 use rt_sys::{caller, err, ns};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{self, Mode, OFlags};
+use rustix::fs::{self, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -232,6 +232,20 @@ pub fn is_bundle_name(name: &str) -> bool {
 pub fn is_stored(bundle: &Path) -> bool {
     let name = bundle.file_name().and_then(OsStr::to_str);
     name.is_some_and(is_bundle_name) && bundle.parent().and_then(Path::file_name) == Some(OsStr::new(BUNDLES))
+}
+
+/// Opens a bundle at a path that [`is_stored`] is true for, as a place in the tree (O_PATH). Who can write in the store may have put
+/// a link to a bundle of his in its place, or in that of the directory of the bundles.
+///
+/// # Errors
+/// Those of openat2(2); ELOOP for a link.
+pub fn open_stored(bundle: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let (Some(bundles), Some(name)) = (bundle.parent(), bundle.file_name()) else { return Err(Errno::INVAL) };
+    let store = bundles.parent().filter(|store| !store.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let store = fs::open(store, flags, Mode::empty())?;
+    let links = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    fs::openat2(store, Path::new(BUNDLES).join(name), flags, Mode::empty(), links)
 }
 
 /// The root of a bundle of a store.

@@ -8,7 +8,7 @@ use crate::store::{self, PersistentContainer, Store};
 use rt_launch::request::{IMAGE, Image, Mode, Name, StepContainer};
 use rt_launch::task::TaskId;
 use rt_spec::state::Status;
-use rt_sys::error::Result;
+use rt_sys::error::{Context, Result};
 use rt_sys::rootfs::{is_in_memory, name_of_overlay_stranger};
 use rt_sys::{bail, err};
 use rustix::fs::{self, Mode as Bits, OFlags};
@@ -78,7 +78,7 @@ fn require_same_image(
     }
     // Two names may be those of one image.
     let same = match resolve(call, request, false)? {
-        Some(Source::Bundle(path) | Source::File(path)) => path == kept.image,
+        Some(Source::Bundle(path) | Source::File(path)) => resolved(&path)? == kept.image,
         None => bail!("container {container} is there, and {text} is not"),
     };
     let made_from =
@@ -88,6 +88,11 @@ fn require_same_image(
         false => Err(err!("container {container} was made from {made_from}, and not from {text}")
             .hint(format!("take another name, or remove it: rt delete {container}"))),
     }
+}
+
+/// Where an image lies. Somebody else may be able to put a link in its place later.
+fn resolved(image: &Path) -> Result<PathBuf> {
+    std::fs::canonicalize(image).context(|| format!("image {}", image.display()))
 }
 
 /// How an image was asked for, in one form for all directories.
@@ -172,7 +177,7 @@ pub(super) fn persistent_request(
             named.kept
         }
         None => PersistentContainer {
-            image: image.clone(),
+            image: resolved(image)?,
             is_file,
             image_name: request.image.as_ref().map_or_else(|| Ok(String::new()), image_text)?,
             layer: on_disk.map_or_else(|| store::layer_directory(request.tmpfs(), &id.container), Ok)?,

@@ -63,7 +63,9 @@ pub(super) fn task(call: &Call) -> Result<u8> {
     let mut options = create::options(call, id.clone(), PathBuf::from("/"))?;
     options.persistent = persistent_request(&request, &mut named, &source, exists)?;
     match source {
-        Source::Bundle(bundle) => options.bundle = bundle,
+        Source::Bundle(bundle) => {
+            options.bundle = options.persistent.as_ref().map_or(bundle, |kept| kept.container.image.clone())
+        }
         Source::File(file) => options.image_file = Some(file),
     }
     let args = program(call, &request)?;

@@ -16,9 +16,10 @@ use std::path::Path;
 const CONFIG: &str = "config.json";
 
 /// The config of the bundle that is the working directory, without what reaches beyond the container. `None` where it may
-/// ask for everything: it is in no store, or nobody but root and the caller can have written it.
-pub(super) fn config(bundle: &Path) -> Result<Option<Vec<u8>>> {
-    if !rt_image_store::is_stored(bundle) {
+/// ask for everything: it is in no store, or nobody but root and the caller can have written it. `is_stored`: the way by which it
+/// was found was one into a store.
+pub(super) fn config(bundle: &Path, is_stored: bool) -> Result<Option<Vec<u8>>> {
+    if !is_stored && !rt_image_store::is_stored(bundle) {
         return Ok(None);
     }
     let (file, is_own) = match open_config(Path::new("."))? {

@@ -66,7 +66,8 @@ impl BundleConfig {
         let mut config = match &options.config {
             Some(path) => Config::load(path)?,
             None => {
-                others = foreign::config(&bundle).context(shown)?;
+                let is_stored = options.bundle_is_stored || rt_image_store::is_stored(&options.bundle);
+                others = foreign::config(&bundle, is_stored).context(shown)?;
                 match &others {
                     Some(text) => Config::parse(text.clone()),
                     None if options.has_slurms_config() => merged(&bundle),
@@ -160,9 +161,14 @@ impl Loaded {
     }
 }
 
-/// Enters the bundle, from which relative paths of the config and of hooks start. Returns its absolute path.
+/// Enters the bundle, from which relative paths of the config and of hooks start. Returns its absolute path. No link leads to one
+/// of a store, which others may be able to write: they would choose whose word counts.
 pub(crate) fn enter_bundle(bundle: &Path) -> Result<PathBuf> {
-    rustix::process::chdir(bundle).context(|| shown_bundle(bundle))?;
+    match rt_image_store::is_stored(bundle) {
+        true => rt_image_store::open_stored(bundle).and_then(rustix::process::fchdir),
+        false => rustix::process::chdir(bundle),
+    }
+    .context(|| shown_bundle(bundle))?;
     entered(bundle)
 }
 
