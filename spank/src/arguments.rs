@@ -96,13 +96,23 @@ impl Arguments {
 
 /// TmpFS in the text of slurm.conf(5), where it has no pattern but those of the node's name.
 pub(crate) fn tmpfs(text: &str, node: &str) -> Option<String> {
-    let value = |line: &str| {
+    let path = value(text, "TmpFS")?.replace("%n", node).replace("%h", node);
+    (path.starts_with('/') && !path.contains('%')).then_some(path)
+}
+
+/// UnkillableStepTimeout in the text of slurm.conf(5), or Slurm's own: so long after the kill of a step Slurm waits for slurmstepd before it
+/// drains the node.
+pub(crate) fn unkillable_step_timeout(text: &str) -> Duration {
+    let seconds = value(text, "UnkillableStepTimeout").and_then(|value| value.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(60))
+}
+
+fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    let value = |line: &'a str| {
         let (name, value) = line.split('#').next()?.split_once('=')?;
-        name.trim()
-            .eq_ignore_ascii_case("TmpFS")
-            .then(|| value.trim().replace("%n", node).replace("%h", node))
+        name.trim().eq_ignore_ascii_case(key).then(|| value.trim())
     };
-    text.lines().filter_map(value).next_back().filter(|path| path.starts_with('/') && !path.contains('%'))
+    text.lines().filter_map(value).next_back()
 }
 
 #[cfg(test)]
@@ -117,6 +127,13 @@ mod tests {
         for other in ["", "#TmpFS=/x", "TmpFS=x", "TmpFS=/x/%u", "SlurmdSpoolDir=/var"] {
             assert_eq!(of(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn the_wait_for_a_killed_step_is_read_from_slurm_conf() {
+        let of = |text| unkillable_step_timeout(text).as_secs();
+        assert_eq!((of("a=b\nUnkillableStepTimeout=180 # s\n"), of("unkillablesteptimeout = 20")), (180, 20));
+        assert_eq!((of(""), of("UnkillableStepTimeout=x"), of("UnkillableStepProgram=/x")), (60, 60, 60));
     }
 
     fn of(line: &str) -> Result<Arguments, String> {

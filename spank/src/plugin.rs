@@ -12,7 +12,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What is known in this process. A step has a slurmstepd of its own, and srun, sbatch and salloc are one process each.
 #[derive(Default)]
@@ -69,8 +69,11 @@ const JOBS: &str = "/run/rt-spank";
 /// How long the node is kept after a step for `rt` to clean up.
 const END_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long a step waits for `rt` to save its container. `rt` itself gives up before.
+/// How long a step waits at most for `rt` to save the container of tasks that were killed. `rt` itself gives up before.
 const SAVE_LIMIT: Duration = Duration::from_secs(630);
+
+/// How long the epilog looks for copies of images among what everybody can make in TmpFS.
+const LOOK_LIMIT: Duration = Duration::from_secs(2);
 
 fn state() -> MutexGuard<'static, State> {
     // A panic has been reported where it was caught.
@@ -545,7 +548,10 @@ pub(crate) fn task_exit(spank: &Spank, _: &[&CStr]) -> i32 {
     if state.options.save.is_none() || spank.number(Number::LocalTasks) != Some(state.tasks_ended) {
         return 0;
     }
-    end(&state, &state.environment, Some(SAVE_LIMIT))
+    // Slurm drains the node of a step that has been killed and does not end. The kill may be half that time ago, and the user can
+    // stop this call, which is no process of the step. Tasks that were not killed have saved it themselves.
+    let limit = arguments::unkillable_step_timeout(&slurm_conf().unwrap_or_default()) / 2;
+    end(&state, &state.environment, Some(limit.min(SAVE_LIMIT)))
 }
 
 /// slurm_spank_exit: in slurmstepd, as root, when nothing of the step runs any more.
@@ -568,7 +574,7 @@ pub(crate) fn job_epilog(spank: &Spank, words: &[&CStr]) -> i32 {
         return 0;
     };
     let had_none = std::fs::remove_file(note_of(job)).is_err_and(|e| e.kind() == ErrorKind::NotFound);
-    if had_none && !has_copies(tmpfs(&arguments).as_deref().unwrap_or("/tmp"), job) {
+    if had_none && !has_copies(tmpfs(&arguments).as_deref().unwrap_or("/tmp"), job, LOOK_LIMIT) {
         // It had no container here, and no step has copied its image to all nodes of the job.
         return 0;
     }
@@ -588,12 +594,14 @@ pub(crate) fn job_epilog(spank: &Spank, words: &[&CStr]) -> i32 {
     0
 }
 
-/// True where TmpFS has a copy of an image for the job, as `rt slurm broadcast` makes them, or the kernel does not say.
-fn has_copies(tmpfs: &str, job: u32) -> bool {
+/// True where TmpFS has a copy of an image for the job, as `rt slurm broadcast` makes them, the kernel does not say, or it takes longer
+/// than `limit` to look.
+fn has_copies(tmpfs: &str, job: u32, limit: Duration) -> bool {
     let prefix = format!("rt-image-{job}-");
     let is_copy = |entry: std::fs::DirEntry| entry.file_name().as_bytes().starts_with(prefix.as_bytes());
+    let begin = Instant::now();
     match std::fs::read_dir(tmpfs) {
-        Ok(mut entries) => entries.any(|entry| entry.map_or(true, is_copy)),
+        Ok(mut entries) => entries.any(|entry| begin.elapsed() > limit || entry.map_or(true, is_copy)),
         Err(e) => e.kind() != ErrorKind::NotFound,
     }
 }
@@ -616,9 +624,13 @@ fn end(state: &State, environment: &[CString], limit: Option<Duration>) -> i32 {
 
 /// Where PMIx makes the directory of a step's programs.
 fn tmpfs(arguments: &Arguments) -> Option<String> {
-    let file = std::env::var_os("SLURM_CONF").unwrap_or_else(|| "/etc/slurm/slurm.conf".into());
     let node = std::env::var("SLURMD_NODENAME").unwrap_or_default();
-    arguments.tmpfs.clone().or_else(|| arguments::tmpfs(&std::fs::read_to_string(file).ok()?, &node))
+    arguments.tmpfs.clone().or_else(|| arguments::tmpfs(&slurm_conf()?, &node))
+}
+
+fn slurm_conf() -> Option<String> {
+    let file = std::env::var_os("SLURM_CONF").unwrap_or_else(|| "/etc/slurm/slurm.conf".into());
+    std::fs::read_to_string(file).ok()
 }
 
 fn user(spank: &Spank) -> Option<User> {
@@ -685,13 +697,15 @@ mod tests {
     fn copies_are_those_of_the_job() {
         let dir = std::env::temp_dir().join(format!("rt-copies-{}", std::process::id()));
         std::fs::create_dir(&dir).unwrap();
-        let has = |job| has_copies(dir.to_str().unwrap(), job);
+        let within = |job, limit| has_copies(dir.to_str().unwrap(), job, limit);
+        let has = |job| within(job, LOOK_LIMIT);
         std::fs::write(dir.join("rt-image-42-1-2-3"), "").unwrap();
         assert!(has(42) && !has(4) && !has(421));
+        assert!(within(4, Duration::ZERO), "who has not looked at all does not know");
         std::fs::remove_dir_all(&dir).unwrap();
         assert!(!has(42));
         // What cannot be looked at may have some.
-        assert!(has_copies("/dev/null", 42));
+        assert!(has_copies("/dev/null", 42, LOOK_LIMIT));
     }
 
     #[test]
