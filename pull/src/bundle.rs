@@ -150,9 +150,17 @@ pub(crate) fn image_config(bundle: BorrowedFd) -> Result<Option<Value>> {
     }
 }
 
+/// Opens the directory of a bundle: of one that was found in a store by no link.
+pub(crate) fn open(bundle: &Path) -> Result<OwnedFd> {
+    match rt_image_store::is_stored(bundle) {
+        true => rt_image_store::open_stored(bundle).context(|| format!("open {}", fd::shown_path(bundle))),
+        false => disk::open_root(bundle),
+    }
+}
+
 /// True where no container of `bundle` writes into its root: what its config says.
 pub(crate) fn is_read_only(bundle: &Path) -> Result<bool> {
-    let dir = disk::open_root(bundle)?;
+    let dir = open(bundle)?;
     let text = disk::read_if_there(dir.as_fd(), CONFIG, CONFIG_LIMIT)?;
     let config: Option<Value> = text.and_then(|text| serde_json::from_slice(&text).ok());
     Ok(config.is_some_and(|config| config["root"]["readonly"] == true))
@@ -160,7 +168,7 @@ pub(crate) fn is_read_only(bundle: &Path) -> Result<bool> {
 
 /// Notes of a bundle that is there that it shares files; false where the caller cannot write there.
 pub(crate) fn note_sharing(bundle: &Path) -> Result<bool> {
-    let dir = disk::open_root(bundle)?;
+    let dir = open(bundle)?;
     match disk::create_file(dir.as_fd(), SHARES_FILES.as_bytes(), 0o644) {
         Err(e) if e.is(libc::EACCES) || e.is(libc::EROFS) => Ok(false),
         Err(e) if !e.is(libc::EEXIST) => Err(e),
@@ -182,7 +190,7 @@ impl PulledImage {
     /// # Errors
     /// The bundle is none that a pull has made, or somebody else can change what it says.
     pub(crate) fn of_bundle(bundle: &Path) -> Result<PulledImage> {
-        let dir = disk::open_root(bundle)?;
+        let dir = open(bundle)?;
         let (parent, name) = draft::place(bundle)?;
         // What a killed command has left here goes also where nothing is made.
         draft::sweep_beside(parent.as_fd(), &name);

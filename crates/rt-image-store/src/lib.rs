@@ -230,8 +230,14 @@ pub fn is_bundle_name(name: &str) -> bool {
 /// True for the path of a bundle in a store. Its root is the directory [`ROOT`] in it, whatever its config says: a name chose
 /// it, and others may have written that config.
 pub fn is_stored(bundle: &Path) -> bool {
+    store_of(bundle).is_some()
+}
+
+/// The store of a bundle, by the path of the bundle alone.
+pub fn store_of(bundle: &Path) -> Option<&Path> {
     let name = bundle.file_name().and_then(OsStr::to_str);
-    name.is_some_and(is_bundle_name) && bundle.parent().and_then(Path::file_name) == Some(OsStr::new(BUNDLES))
+    let bundles = bundle.parent().filter(|dir| dir.file_name() == Some(OsStr::new(BUNDLES)))?;
+    name.is_some_and(is_bundle_name).then(|| bundles.parent().unwrap_or(Path::new("")))
 }
 
 /// Opens a bundle at a path that [`is_stored`] is true for, as a place in the tree (O_PATH). Who can write in the store may have put
@@ -241,11 +247,12 @@ pub fn is_stored(bundle: &Path) -> bool {
 /// Those of openat2(2); ELOOP for a link.
 pub fn open_stored(bundle: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let (Some(bundles), Some(name)) = (bundle.parent(), bundle.file_name()) else { return Err(Errno::INVAL) };
-    let store = bundles.parent().filter(|store| !store.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let store = fs::open(store, flags, Mode::empty())?;
+    let store = store_of(bundle).ok_or(Errno::INVAL)?;
+    let below = bundle.strip_prefix(store).unwrap_or(bundle);
+    let store =
+        fs::open(if store.as_os_str().is_empty() { Path::new(".") } else { store }, flags, Mode::empty())?;
     let links = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    fs::openat2(store, Path::new(BUNDLES).join(name), flags, Mode::empty(), links)
+    fs::openat2(store, below, flags, Mode::empty(), links)
 }
 
 /// The root of a bundle of a store.

@@ -285,7 +285,7 @@ fn apart(place: &Place, bundle: &Path, cache: &Cache, above: usize) -> Result<Op
 
 /// The entries of the history in the config of the image in `bundle`.
 fn history_of(bundle: &Path) -> Result<Vec<Value>> {
-    let mut config = bundle::image_config(disk::open_root(bundle)?.as_fd())?;
+    let mut config = bundle::image_config(bundle::open(bundle)?.as_fd())?;
     match config.as_mut().map(|config| config["history"].take()) {
         Some(Value::Array(entries)) => Ok(entries),
         _ => Ok(Vec::new()),

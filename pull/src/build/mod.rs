@@ -829,18 +829,18 @@ fn id_of_bundle(path: &Path, is_ours: bool) -> Result<String> {
 /// True for a bundle that nobody but root and the caller can change.
 fn is_ours(path: &Path, root: &OwnedFd) -> Result<bool> {
     Ok(changeable_by_others(path)?.is_none()
-        && disk::only_ours(&disk::open_root(path)?)?
+        && disk::only_ours(&bundle::open(path)?)?
         && disk::only_ours(root)?)
 }
 
 /// The root of a bundle of the store.
 fn root_of(path: &Path) -> Result<OwnedFd> {
-    disk::open_dir(disk::open_root(path)?.as_fd(), rt_image_store::ROOT.as_bytes())
+    disk::open_dir(bundle::open(path)?.as_fd(), rt_image_store::ROOT.as_bytes())
 }
 
 /// The same, and the config of its image.
 fn stored(path: &Path) -> Result<(OwnedFd, Value)> {
-    let (dir, root) = (disk::open_root(path)?, root_of(path)?);
+    let (dir, root) = (bundle::open(path)?, root_of(path)?);
     let config = match bundle::image_config(dir.as_fd())? {
         Some(config) => config,
         None => {

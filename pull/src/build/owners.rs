@@ -63,7 +63,7 @@ pub(crate) fn record_owners(bundle: &Path, options: &PullOptions, interrupt: &In
         obtained?;
         owners.read(&image, at, blob.reader(), interrupt).context(|| format!("layer {}", at + 1))?;
     }
-    let bundle = disk::open_root(bundle)?;
+    let bundle = crate::bundle::open(bundle)?;
     let root = disk::open_dir(bundle.as_fd(), rt_image_store::ROOT.as_bytes())?;
     for (path, owner) in owners.0 {
         let shown = || String::from_utf8_lossy(&path).into_owned();
@@ -172,7 +172,7 @@ fn open_to_record(root: &OwnedFd, path: &[u8]) -> Result<Option<Recordable>> {
 /// meanwhile.
 pub(super) fn mark_below(builder: &Builder, chain: &Chain) -> Result<()> {
     if let Base::Bundle { path, is_ours: true, .. } = &chain.base {
-        mark_tree(&disk::open_root(path)?, rt_image_store::ROOT, builder.interrupt)?;
+        mark_tree(&crate::bundle::open(path)?, rt_image_store::ROOT, builder.interrupt)?;
     }
     for layer in &chain.layers {
         mark_tree(&builder.place.layer(&layer.id)?, rt_spec::OVERLAY_UPPER, builder.interrupt)?;

@@ -202,12 +202,7 @@ impl SourceBundle {
     pub(crate) fn open(what: What<'_>) -> Result<SourceBundle> {
         let path = what.bundle;
         let place = rt_sys::fd::absolute(path)?;
-        let by_name = rt_image_store::is_stored(&place);
-        let dir = match by_name {
-            true => rt_image_store::open_stored(&place)
-                .context(|| format!("open {}", rt_sys::fd::shown_path(path)))?,
-            false => disk::open_root(path)?,
-        };
+        let dir = bundle::open(&place)?;
         let text = disk::open_file(dir.as_fd(), b"config.json");
         let text = text.and_then(|file| {
             io::read_to_string(file).context(|| format!("read {}", path.join("config.json").display()))
@@ -216,7 +211,8 @@ impl SourceBundle {
         let config: Value =
             serde_json::from_str(&text).map_err(|e| err!("{}/config.json: {e}", path.display()))?;
         // By a link of the caller's, too.
-        let is_stored = by_name || rt_image_store::is_stored(&rt_sys::fd::path_of(&dir)?);
+        let is_stored =
+            rt_image_store::is_stored(&place) || rt_image_store::is_stored(&rt_sys::fd::path_of(&dir)?);
         let root = match is_stored {
             // Others may have written that config, or a link in place of the root.
             true => disk::open_dir(dir.as_fd(), rt_image_store::ROOT.as_bytes())

@@ -90,9 +90,16 @@ fn require_same_image(
     }
 }
 
-/// Where an image lies. Somebody else may be able to put a link in its place later.
+/// Where an image lies, by no link: somebody else may be able to put one in its place later. In a store that has been done already,
+/// perhaps, so nothing of what is below the store is followed.
 fn resolved(image: &Path) -> Result<PathBuf> {
-    std::fs::canonicalize(image).context(|| format!("image {}", image.display()))
+    let (real, below) = match rt_image_store::store_of(image) {
+        Some(store) => (store, image.strip_prefix(store).unwrap_or(Path::new(""))),
+        None => (image, Path::new("")),
+    };
+    let real = std::fs::canonicalize(real).context(|| format!("image {}", image.display()))?;
+    // A slash behind a file is no name of it.
+    Ok(if below.as_os_str().is_empty() { real } else { real.join(below) })
 }
 
 /// How an image was asked for, in one form for all directories.
@@ -217,4 +224,25 @@ pub(super) fn is_disk(dir: &Path) -> bool {
     fs::open(dir, flags, Bits::empty()).is_ok_and(|dir| {
         !is_in_memory(&dir).unwrap_or(true) && name_of_overlay_stranger(&dir).is_ok_and(|name| name.is_none())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn nothing_below_a_store_is_followed() {
+        let dir = std::env::temp_dir().join(format!("rt-resolved-{}", std::process::id()));
+        let (store, bundle) = (dir.join("store"), format!("bundles/sha256-{}", "ab".repeat(32)));
+        std::fs::create_dir_all(store.join("bundles")).unwrap();
+        symlink("/", store.join(&bundle)).unwrap();
+        symlink(&store, dir.join("link")).unwrap();
+        let store = std::fs::canonicalize(&store).unwrap();
+        assert_eq!(resolved(&dir.join("link").join(&bundle)).unwrap(), store.join(&bundle));
+        // By a path that somebody has named.
+        symlink(store.join("bundles"), dir.join("own")).unwrap();
+        assert_eq!(resolved(&dir.join("own")).unwrap(), store.join("bundles"));
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 }
