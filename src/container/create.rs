@@ -560,8 +560,8 @@ impl<'a> Launch<'a> {
         let mut pid = child.pid.as_raw_nonzero().get();
         // A program that criu has made with its PID namespace is another process.
         let mut restored = None;
-        // What was known of init before it became undumpable.
-        let mut before = None;
+        // What init has said that it is.
+        let mut said = None;
         let (mut known, mut supervisor) = (None, None);
         let mut early = early.into_iter();
         loop {
@@ -579,10 +579,7 @@ impl<'a> Launch<'a> {
                     }
                     link.go(pid)?;
                 }
-                Some(FromInit::Hides) => {
-                    before = Some(process::stat(&self.proc, &pid.to_string()).context(|| "look at init")?);
-                    link.go(pid)?;
-                }
+                Some(FromInit::Is(start_time, ignored)) => said = Some((start_time, ignored)),
                 Some(FromInit::Mounted) => {
                     self.runtime_hooks(pid)?;
                     link.go(pid)?;
@@ -597,14 +594,19 @@ impl<'a> Launch<'a> {
                     link.go(pid)?;
                 }
                 Some(FromInit::Ready(mount_ns)) => {
-                    let stat = match before {
-                        Some(stat) => stat,
-                        None => process::stat(&self.proc, &pid.to_string()).context(|| "look at init")?,
+                    let (start_time, ignored) = match said {
+                        Some(said) if self.request.lifetime != Lifetime::Created => said,
+                        // Others have to see one that waits, too.
+                        _ => {
+                            let stat = process::stat(&self.proc, &pid.to_string());
+                            let stat = stat.context(|| "look at init")?;
+                            (stat.start_time, stat.ignored)
+                        }
                     };
-                    let record = self.record(pid, stat.start_time, mount_ns);
+                    let record = self.record(pid, start_time, mount_ns);
                     let processors = self.processors_of(child.pid.as_raw_nonzero().get())?;
                     let record = Record { processors, ..record };
-                    self.publish(dir, &record, stat.ignored)?;
+                    self.publish(dir, &record, ignored)?;
                     let program = restored.as_ref().unwrap_or(child);
                     self.request.handover.hand_over_process(pid, &program.pidfd)?;
                     known = Some(record);

@@ -233,10 +233,6 @@ impl Init<'_> {
             }
             Some((checkpoint, config)) => {
                 // criu follows links of the container's, by which it is not to come into this process.
-                if self.link.is_some() {
-                    self.tell(&FromInit::Hides)?;
-                    self.wait()?;
-                }
                 undumpable()?;
                 let most = plan.process.limits()?;
                 // criu holds them by ptrace(2), and its own end would let them go. All that this process can reach are those of its
@@ -264,6 +260,9 @@ impl Init<'_> {
         end_with(self.runtime)?;
         // The container is known before its program runs, so that nothing runs that `delete` cannot find.
         if self.link.is_some() {
+            if self.hidden || program.is_some() {
+                self.tell(&FromInit::Is(own.start_time, own.ignored))?;
+            }
             self.tell(&FromInit::Ready(mount_id))?;
             self.wait()?;
         } else {

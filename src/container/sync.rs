@@ -17,8 +17,8 @@ pub(super) enum FromInit {
     Mounted,
     /// The seccomp listener is this descriptor of init.
     Listener(RawFd),
-    /// Init is about to become undumpable, and waits until the runtime has looked at it: procfs may hide it then (hidepid).
-    Hides,
+    /// An init that is undumpable says when it was started and which signals it ignores: procfs may hide it from the runtime (hidepid).
+    Is(u64, u64),
     /// The program has been found and everything is set. It carries the id of the container's mount namespace where
     /// the container's processes are found by that.
     Ready(Option<MountNamespaceId>),
@@ -74,7 +74,10 @@ impl Link {
                 packet.push(b'l');
                 packet.extend(fd.to_ne_bytes());
             }
-            FromInit::Hides => packet.push(b'u'),
+            FromInit::Is(start_time, ignored) => {
+                packet.push(b'i');
+                packet.extend([start_time.to_ne_bytes(), ignored.to_ne_bytes()].as_flattened());
+            }
             FromInit::Ready(None) => packet.push(b'r'),
             FromInit::Ready(Some(id)) => {
                 let (tag, id) = match id {
@@ -105,13 +108,17 @@ impl Link {
         };
         let Some((&tag, rest)) = packet.split_first() else { return Ok(None) };
         let number = |rest: &[u8]| rest.first_chunk().map(|n| i32::from_ne_bytes(*n));
-        let id = || rest.first_chunk().map(|n| u64::from_ne_bytes(*n));
+        let long = |rest: &[u8]| rest.first_chunk().map(|n| u64::from_ne_bytes(*n));
+        let id = || long(rest);
         Ok(Some(match (tag, number(rest)) {
             (b'm', _) => FromInit::WantMaps,
             (b'p', Some(pid)) => FromInit::Pid(pid),
             (b'h', _) => FromInit::Mounted,
             (b'l', Some(fd)) => FromInit::Listener(fd),
-            (b'u', _) => FromInit::Hides,
+            (b'i', _) => match (id(), rest.get(8..).and_then(long)) {
+                (Some(start_time), Some(ignored)) => FromInit::Is(start_time, ignored),
+                _ => bail!("init has not said what it is"),
+            },
             (b'r', _) => FromInit::Ready(None),
             (b'R', _) => FromInit::Ready(id().map(MountNamespaceId::Unique)),
             (b'I', _) => FromInit::Ready(id().map(MountNamespaceId::Inode)),
@@ -174,7 +181,7 @@ mod tests {
             FromInit::WantMaps,
             FromInit::Pid(7),
             FromInit::Listener(3),
-            FromInit::Hides,
+            FromInit::Is(7, u64::MAX),
             FromInit::Ready(None),
             FromInit::Ready(Some(MountNamespaceId::Unique(u64::MAX))),
             FromInit::Ready(Some(MountNamespaceId::Inode(7))),
