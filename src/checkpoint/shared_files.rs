@@ -266,7 +266,9 @@ impl SharedFiles {
                 Some(there) => {
                     // It is not emptied by its size: another user, who may read it, has it mapped perhaps, and would be ended by SIGBUS.
                     let size = fd::stat(&there)?.st_size.unsigned_abs();
-                    if size > file.size && fd::is_used_beside(there.as_fd(), Use::Any)? {
+                    // Who opens it now waits until it is written, unless somebody reads it, too.
+                    let lease = fd::lease(there.as_fd(), Use::Any)?;
+                    if size > file.size && lease.is_none() {
                         let path = file.path.display();
                         return Err(err!(
                             "{path}: it has become longer, and a process has it open or mapped"
@@ -327,7 +329,7 @@ impl SharedFile {
         if !is_it(&to_read)? {
             return refused("another file");
         }
-        if fd::is_used_beside(to_read.as_fd(), Use::Write)? {
+        if fd::lease(to_read.as_fd(), Use::Write)?.is_none() {
             return Err(err!("{}: a process has it open or mapped to write to it", self.path.display())
                 .hint(NOT_USED));
         }

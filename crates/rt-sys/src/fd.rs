@@ -255,7 +255,7 @@ pub fn stat(fd: impl AsFd) -> Result<fs::Stat> {
     fs::fstat(&fd).context(|| format!("stat {}", shown(&fd)))
 }
 
-/// Whose use of a file counts in [`is_used_beside`].
+/// Whose use of a file counts in [`lease`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
     /// Those who may write to it. The descriptor is for reading alone.
@@ -264,27 +264,34 @@ pub enum Use {
     Any,
 }
 
-/// True where a process, whoever's it is, has the regular file that `fd` is open or mapped by another way than this descriptor: the kernel
-/// gives no lease of such a file then (fcntl(2), F_SETLEASE). The caller must own it.
+/// A lease of a file. Who opens it so that it would be used waits until this is dropped, or for /proc/sys/fs/lease-break-time.
+#[derive(Debug)]
+pub struct Lease<'a>(BorrowedFd<'a>);
+
+impl Drop for Lease<'_> {
+    fn drop(&mut self) {
+        let _ = set_lease(self.0, libc::F_SETLEASE, libc::F_UNLCK);
+    }
+}
+
+fn set_lease(fd: BorrowedFd<'_>, command: libc::c_int, value: libc::c_int) -> Result<()> {
+    // SAFETY: the commands take a number.
+    check(unsafe { libc::fcntl(fd.as_raw_fd(), command, value) }.into()).map(|_| ())
+}
+
+/// A lease (fcntl(2), F_SETLEASE) of the regular file that `fd` is. `None` where a process, whoever's it is, has it open or mapped by another
+/// way than this descriptor. The caller must own it.
 ///
 /// # Errors
 /// The kernel does not say.
-pub fn is_used_beside(fd: BorrowedFd<'_>, by: Use) -> Result<bool> {
+pub fn lease(fd: BorrowedFd<'_>, by: Use) -> Result<Option<Lease<'_>>> {
     // What the kernel sends who has a lease that somebody waits for, instead of SIGIO, which ends a process: nobody minds this one.
     const F_SETSIG: libc::c_int = 10;
     let kind = if by == Use::Write { libc::F_RDLCK } else { libc::F_WRLCK };
-    let ask = |command: libc::c_int, value: libc::c_int| {
-        // SAFETY: both commands take a number.
-        check(unsafe { libc::fcntl(fd.as_raw_fd(), command, value) }.into())
-    };
-    ask(F_SETSIG, libc::SIGURG)?;
-    match ask(libc::F_SETLEASE, kind) {
-        Err(e) if e.is(libc::EAGAIN) => Ok(true),
-        leased => {
-            leased.context(|| format!("ask who uses {}", shown(fd)))?;
-            ask(libc::F_SETLEASE, libc::F_UNLCK)?;
-            Ok(false)
-        }
+    set_lease(fd, F_SETSIG, libc::SIGURG)?;
+    match set_lease(fd, libc::F_SETLEASE, kind) {
+        Err(e) if e.is(libc::EAGAIN) => Ok(None),
+        leased => leased.map(|()| Some(Lease(fd))).context(|| format!("ask who uses {}", shown(fd))),
     }
 }
 
@@ -507,7 +514,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("rt-fd-used-{}", std::process::id()));
         std::fs::write(&path, b"x").unwrap();
         let reads = std::fs::File::open(&path).unwrap();
-        let used = |by| is_used_beside(reads.as_fd(), by).unwrap();
+        let used = |by| lease(reads.as_fd(), by).unwrap().is_none();
         assert!(!used(Use::Write) && !used(Use::Any));
         let other = std::fs::File::open(&path).unwrap();
         assert!(!used(Use::Write) && used(Use::Any));
