@@ -365,6 +365,18 @@ static void watch_mounts(void)
 	}
 }
 
+// Far below, where it is found late.
+static void watch_deep(void)
+{
+	char event[4096], path[64] = "/dev/shm";
+	int watcher = inotify_init1(IN_NONBLOCK);
+	for (int n = 0; n < 5; n++)
+		MUST(mkdir(strcat(path, "/d"), 0700) == 0);
+	MUST(inotify_add_watch(watcher, path, IN_CREATE) > 0);
+	stay();
+	MUST(mkdir(strcat(path, "/new"), 0700) == 0 && read(watcher, event, sizeof event) > 0);
+}
+
 static int bound(int kind, struct sockaddr_in *address)
 {
 	socklen_t length = sizeof *address;
@@ -708,6 +720,35 @@ static void removed_elsewhere(void)
 	int fd = file_with("/dev/shm/one", O_EXCL);
 	MUST(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) != MAP_FAILED);
 	MUST(link("/dev/shm/one", "/dev/shm/evil/other") == 0 && unlink("/dev/shm/one") == 0);
+	stay();
+}
+
+// It was in directories of its own, which are removed, too.
+static void removed_below(void)
+{
+	const char *dirs[] = { "/dev/shm/job", "/dev/shm/job/d", "/dev/shm/job/d/e" };
+	for (int n = 0; n < 3; n++)
+		MUST(mkdir(dirs[n], 0755) == 0);
+	int fd = file_with("/dev/shm/job/d/e/one", O_EXCL);
+	char *map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	MUST(map != MAP_FAILED && close(fd) == 0 && unlink("/dev/shm/job/d/e/one") == 0);
+	for (int n = 2; n >= 0; n--)
+		MUST(rmdir(dirs[n]) == 0);
+	stay();
+	MUST(map[9] == '9');
+}
+
+// What it has is in a directory of another user's.
+static void evil_open(void)
+{
+	MUST(open("/dev/shm/evil/f/x", O_RDONLY) >= 0);
+	stay();
+}
+
+static void evil_mapped(void)
+{
+	int fd = open("/dev/shm/evil/f/x", O_RDONLY);
+	MUST(fd >= 0 && mmap(NULL, 1, PROT_READ, MAP_PRIVATE, fd, 0) != MAP_FAILED && close(fd) == 0);
 	stay();
 }
 
@@ -1964,12 +2005,12 @@ static const struct {
 	void (*run)(void);
 } all[] = {
 	{ "tree", tree }, { "busy", busy }, { "ended", ended }, { "threads", threads }, { "files", files }, { "removed", removed }, { "events", events },
-	{ "timers", timers }, { "memory-files", memory_files }, { "locks", locks }, { "watch", watch }, { "watch-tree", watch_tree }, { "watch-mounts", watch_mounts }, { "sockets", sockets }, { "named-socket", named_socket },
+	{ "timers", timers }, { "memory-files", memory_files }, { "locks", locks }, { "watch", watch }, { "watch-tree", watch_tree }, { "watch-mounts", watch_mounts }, { "watch-deep", watch_deep }, { "sockets", sockets }, { "named-socket", named_socket },
 	{ "connection", connection }, { "count", count }, { "answers", answers }, { "filter", filter }, { "memfd-twice", memfd_twice }, { "memfd-in-parts", memfd_in_parts },
 	{ "memfd-sealed", memfd_sealed }, { "memfd-sealed-later", memfd_sealed_later }, { "shared-rest", shared_rest }, { "unread-tick", unread_tick },
 	{ "removed-mapping", removed_mapping }, { "removed-open", removed_open }, { "removed-unnamed", removed_unnamed }, { "removed-twice", removed_twice }, { "removed-newline", removed_newline }, { "removed-part", removed_part }, { "copied-up", copied_up }, { "removed-fifo", removed_fifo }, { "removed-vdso", removed_vdso }, { "removed-dispatch", removed_dispatch }, { "removed-outside", removed_outside },
 	{ "removed-semaphore", removed_semaphore }, { "removed-semaphore-later", removed_semaphore_later }, { "removed-names", removed_names },
-	{ "removed-elsewhere", removed_elsewhere }, { "removed-passed", removed_passed }, { "removed-locked", removed_locked }, { "removed-flags", removed_flags }, { "removed-lock", removed_lock }, { "removed-signals", removed_signals },
+	{ "removed-elsewhere", removed_elsewhere }, { "removed-below", removed_below }, { "evil-mapped", evil_mapped }, { "evil-open", evil_open }, { "removed-passed", removed_passed }, { "removed-locked", removed_locked }, { "removed-flags", removed_flags }, { "removed-lock", removed_lock }, { "removed-signals", removed_signals },
 	{ "removed-longer", removed_longer }, { "removed-sparse", removed_sparse }, { "removed-sparse-open", removed_sparse_open }, { "removed-many", removed_many }, { "removed-heavy", removed_heavy },
 	{ "shared-file", shared_file }, { "shared-file-to-read", shared_file_to_read },
 	{ "system-v", system_v }, { "semaphore", semaphore }, { "queue", queue }, { "uring", uring },

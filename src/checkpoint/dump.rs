@@ -205,13 +205,13 @@ impl Subject {
             return Ok(SharedFiles::default());
         }
         self.check_shared(tree, files)?;
+        let inside = Inside::of(&tree.program().dir(), &[])?;
         let said = aside::ask(|| {
             self.join_all()?;
-            serde_json::to_vec(&shared_files::save(files, image)?).map_err(|e| err!("{e}"))
+            serde_json::to_vec(&shared_files::save(&inside, files, image)?).map_err(|e| err!("{e}"))
         })?;
         let saved: SharedFiles =
             serde_json::from_slice(&said).map_err(|e| err!("what is known of shared files: {e}"))?;
-        let inside = Inside::of(&tree.program().dir(), &[])?;
         others::check_others(tree, &inside, &saved.of_all(), &Users::All, "")?;
         Ok(saved)
     }

@@ -99,9 +99,9 @@ impl At {
         is_one(&self.stat, stat)
     }
 
-    /// What is at `path`, to which no link leads.
+    /// What is at `path`, to which no link leads, where criu looks next.
     fn find(inside: &Inside<'_>, path: &Path) -> Result<Option<At>> {
-        inside.find(path)?.map(|found| At::of(inside, &found)).transpose()
+        inside.find(path, |_| true)?.map(|found| At::of(inside, &found)).transpose()
     }
 }
 
@@ -111,19 +111,19 @@ pub(super) fn may_open(stat: &Stat, users: &[u32], access: u32) -> bool {
     users.contains(&stat.st_uid) || stat.st_mode & access == access
 }
 
-/// True where a process with `rights` comes to `path` by itself, what is there is what `is_it` takes, and the process may use that by the
-/// bits of `access`. The kernel is asked in a process that has its ids and capabilities.
+/// True where a process with `rights` comes to a path by itself, what is there, on a device that is known or not, is what `is_it` takes,
+/// and the process may use that by the bits of `access`. The kernel is asked in a process that has its ids and capabilities.
 pub(super) fn opens(
     inside: &Inside<'_>,
-    path: &Path,
+    (path, device): (&Path, Option<u64>),
     rights: &Rights,
     access: u32,
     is_it: impl Fn(&Stat) -> bool,
 ) -> Result<bool> {
     let said = aside::ask(|| {
         act_as(rights.uid, rights.gid, &rights.groups, rights.caps)?;
-        let found = match inside.find(path) {
-            Err(e) if e.is(libc::EACCES) => None,
+        let found = match inside.find(path, |there| Some(there) == device) {
+            Err(e) if e.is(libc::EACCES) || e.is(libc::EXDEV) => None,
             found => found?,
         };
         let Some(found) = found else { return Ok(Vec::new()) };
@@ -173,7 +173,8 @@ impl Allowed {
         if self.0.borrow().contains(&wanted) {
             return Ok(true);
         }
-        let is_open = opens(inside, path, had.rights, had.access, |found| is_one(stat, found))?;
+        let place = (path, Some(stat.st_dev));
+        let is_open = opens(inside, place, had.rights, had.access, |found| is_one(stat, found))?;
         if is_open {
             self.0.borrow_mut().insert(wanted);
         }
@@ -220,7 +221,8 @@ impl Files {
         let found = At::of(inside, &opened)?;
         self.had.insert(key(process, name), Note::of(&found));
         // A terminal is made by criu.
-        let there = inside.find(path)?.map(|there| fd::stat(&there)).transpose()?;
+        let there = inside.find(path, |device| device == found.stat.st_dev)?;
+        let there = there.map(|there| fd::stat(&there)).transpose()?;
         if !is_device(&found.stat) && there.is_some_and(|there| is_one(&there, &found.stat)) {
             self.note_path(path, &found);
         }
@@ -262,8 +264,8 @@ impl Files {
     pub(super) fn note_watched(&mut self, inside: &Inside<'_>, paths: &[PathBuf]) -> Result<()> {
         let mut watched = BTreeMap::new();
         for path in paths {
-            if let Some(found) = At::find(inside, path)? {
-                watched.insert(name_of(path), Note::of(&found));
+            if let Some(found) = inside.find(path, |_| false)? {
+                watched.insert(name_of(path), Note::of(&At::of(inside, &found)?));
             }
         }
         self.watched = Some(watched);

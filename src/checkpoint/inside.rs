@@ -1,12 +1,12 @@
 //! A container as its processes have it: its root, its mounts, and what of them was made for it alone.
 
-use rt_sys::error::{Context, Result};
+use rt_sys::disk;
+use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Mounted};
-use rt_sys::{disk, fd};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{self, Mode, OFlags, ResolveFlags};
+use rustix::fs::{self, AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// What is known of it.
 #[derive(Debug)]
@@ -15,6 +15,8 @@ pub(super) struct Inside<'a> {
     pub root: OwnedFd,
     /// Its mounts.
     pub mounts: Vec<Mounted>,
+    /// The numbers of those that another user serves by FUSE.
+    served: Vec<u64>,
     /// Where file systems in memory are that are its alone ([`super::memory_fs::own`]).
     own: &'a [PathBuf],
 }
@@ -25,7 +27,13 @@ impl<'a> Inside<'a> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = fs::open(process.join("root"), flags, Mode::empty());
         let root = root.context(|| "open the container's root")?;
-        Ok(Inside { root, mounts: mount::table_in(process)?, own })
+        let (mounts, mut served) = (mount::table_in(process)?, Vec::new());
+        for mount in &mounts {
+            if mount.is_others_fuse()? {
+                served.push(mount.id);
+            }
+        }
+        Ok(Inside { root, mounts, served, own })
     }
 
     /// True where the mount with this number is one of the container's.
@@ -49,8 +57,7 @@ impl<'a> Inside<'a> {
         mount.fstype == b"tmpfs" && self.own.contains(&mount.point)
     }
 
-    /// Opens, for its path only, the directory at `path`, to which no link leads; `None` where `is_wanted` does not take its device. All
-    /// walks come to a directory by this: who serves another file system may not answer, and is not asked.
+    /// Opens, for its path only, the directory at `path`, to which no link leads; `None` where `is_wanted` does not take its device.
     ///
     /// # Errors
     /// It is none, or not there for this user.
@@ -59,19 +66,73 @@ impl<'a> Inside<'a> {
         path: &Path,
         is_wanted: impl Fn(u64) -> bool,
     ) -> Result<Option<OwnedFd>, Errno> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::IN_ROOT;
-        let place = fs::openat2(&self.root, path, flags, Mode::empty(), resolve)?;
-        let (device, _) = fd::known_identity(fd::link(&place))?;
-        Ok(is_wanted(device).then_some(place))
+        match self.open(path, OFlags::DIRECTORY, &is_wanted) {
+            Ok(place) => Ok(is_wanted(on(&place)?.0).then_some(place)),
+            Err(Errno::XDEV) => Ok(None),
+            Err(e) => Err(e),
+        }
     }
 
-    /// Opens, for its path only, what is at `path`, to which no link leads; `None` where nothing is, or a link.
-    pub(super) fn find(&self, path: &Path) -> Result<Option<OwnedFd>> {
-        let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::IN_ROOT;
-        match fs::openat2(&self.root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
+    /// Opens, for its path only, what is at `path`, to which no link leads; `None` where nothing is, or a link. `is_wanted` takes the
+    /// device that it should be on.
+    ///
+    /// # Errors
+    /// EXDEV: another user serves what is there by now.
+    pub(super) fn find(&self, path: &Path, is_wanted: impl Fn(u64) -> bool) -> Result<Option<OwnedFd>> {
+        match self.open(path, OFlags::empty(), is_wanted) {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG) => Ok(None),
+            Err(Errno::XDEV) => {
+                let said = format!("{}: another user has mounted something there", path.display());
+                Err(Error::from_parts(said, Some(libc::EXDEV)))
+            }
             found => found.map(Some).context(|| format!("look at {}", path.display())),
         }
     }
+
+    /// All come to a path by this, which asks nobody whom the program does not: who serves a file system may not answer. So of each mount
+    /// on the way it is known first whose it is. What another user serves is entered where `is_wanted` takes its device, and so is
+    /// what has been mounted since the table was read.
+    fn open(&self, path: &Path, flags: OFlags, is_wanted: impl Fn(u64) -> bool) -> Result<OwnedFd, Errno> {
+        let open = |at: &OwnedFd, path: &Path, flags: OFlags, how: ResolveFlags| {
+            let flags = OFlags::PATH | OFlags::CLOEXEC | flags;
+            fs::openat2(at, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS | how)
+        };
+        let within = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV;
+        let mut at = open(&self.root, Path::new("."), OFlags::empty(), within)?;
+        let mut parts = path.strip_prefix("/").unwrap_or(path).components();
+        loop {
+            let rest = parts.as_path();
+            if rest.as_os_str().is_empty() {
+                return Ok(at);
+            }
+            match open(&at, rest, flags, within) {
+                Err(Errno::XDEV) => {}
+                opened => return opened,
+            }
+            // Nothing leads up.
+            let Some(Component::Normal(part)) = parts.next() else { return Err(Errno::LOOP) };
+            let (part, is_last) = (Path::new(part), parts.as_path().as_os_str().is_empty());
+            let flags = if is_last { flags } else { OFlags::empty() };
+            at = match open(&at, part, flags, within) {
+                Err(Errno::XDEV) => open(&at, part, flags, ResolveFlags::empty())?,
+                opened => {
+                    at = opened?;
+                    continue;
+                }
+            };
+            let (device, mount) = on(&at)?;
+            let is_known = self.has(mount) && mount.is_none_or(|id| !self.served.contains(&id));
+            if !is_known && !is_wanted(device) {
+                return Err(Errno::XDEV);
+            }
+        }
+    }
+}
+
+/// The device and the mount that `opened` is on. The kernel knows them: no server of a file system is asked.
+fn on(opened: &OwnedFd) -> Result<(u64, Option<u64>), Errno> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let known = fs::statx(opened, "", flags, StatxFlags::MNT_ID)?;
+    let mount = StatxFlags::from_bits_retain(known.stx_mask).contains(StatxFlags::MNT_ID);
+    Ok((fs::makedev(known.stx_dev_major, known.stx_dev_minor), mount.then_some(known.stx_mnt_id)))
 }

@@ -152,7 +152,7 @@ impl<'a> Places<'a> {
     /// criu takes any directory that has the name of a removed one, whoever's it is, and gives it owner and mode.
     fn check_directory(&self, path: &Path) -> Result<()> {
         for above in path.ancestors().skip(1) {
-            let Some(dir) = self.inside.find(above)? else { continue };
+            let Some(dir) = self.inside.find(above, |_| true)? else { continue };
             if self.inside.is_own(&dir) {
                 break;
             }
@@ -237,7 +237,7 @@ pub(super) fn check_server(
 ) -> Result<()> {
     // The kernel tells 32 bits of it.
     let is_it = |stat: &Stat| file == Some(stat.st_ino as u32);
-    if opens(inside, name, &descriptor.process.rights()?, 0o2, is_it)? {
+    if opens(inside, (name, None), &descriptor.process.rights()?, 0o2, is_it)? {
         return Ok(());
     }
     let what = format!("connected to {}, to which the process could not connect any more", name.display());

@@ -505,7 +505,8 @@ fn check_maps(
             }
             // A link that the program has put there since leads nowhere: it could lead this process to any place of the host's. What is escaped
             // in maps is a newline, and nothing is found by such a name.
-            let there = inside.find(Path::new(mapped.path)).context(shown)?;
+            let is_wanted = |device| reach::device_number(device) == mapped.device;
+            let there = inside.find(Path::new(mapped.path), is_wanted).context(shown)?;
             there.iter().try_for_each(|there| check_device(process, &mapped, there, mounts))?;
             let Some(opened) = there.filter(|there| reach::is_of(there, &mapped)) else {
                 return Err(not_there(process, mapped.path));

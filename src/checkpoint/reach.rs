@@ -415,7 +415,8 @@ fn is_zero_device(stat: &fs::Stat) -> bool {
 
 /// The file that `mapped` is of; none where another one is at its path by now.
 pub(super) fn open_mapped(inside: &Inside<'_>, mapped: &Mapped<'_>) -> Result<Option<OwnedFd>> {
-    Ok(inside.find(Path::new(mapped.path))?.filter(|opened| is_of(opened, mapped)))
+    let is_wanted = |device| device_number(device) == mapped.device;
+    Ok(inside.find(Path::new(mapped.path), is_wanted)?.filter(|opened| is_of(opened, mapped)))
 }
 
 /// True where `opened` is the file of `mapped`.

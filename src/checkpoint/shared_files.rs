@@ -11,6 +11,7 @@
 //! is refused, and any other is a file as all are: podman copies its own.
 
 use super::image::Image;
+use super::inside::Inside;
 use super::others::{self, Unseen, Users};
 use super::{memory_fs, reach};
 use crate::store::ContainerDir;
@@ -120,17 +121,19 @@ pub(super) fn apart(
     files.iter().filter(|[device, ..]| !is_copied(device)).cloned().collect()
 }
 
-/// Copies `files` of this process's mount namespace into `image`.
-pub(super) fn save(files: &BTreeSet<[String; 3]>, image: &Image) -> Result<SharedFiles> {
+/// Copies `files` into `image`.
+pub(super) fn save(inside: &Inside<'_>, files: &BTreeSet<[String; 3]>, image: &Image) -> Result<SharedFiles> {
     let mut saved: Vec<SharedFile> = Vec::new();
     for [device, inode, path] in files {
         let (path, shown) = (PathBuf::from(path), || format!("save {path}"));
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file =
-            fs::openat2(fs::CWD, &path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS).context(shown)?;
+        let is_wanted = |there| reach::device_number(there) == *device;
+        let other = || err!("{}: another file is there by now", path.display());
+        let (above, name) = parts_of(&path)?;
+        let dir = inside.directory(above, is_wanted).context(shown)?.ok_or_else(other)?;
+        let file = fd::open_entry(&dir, name, OFlags::RDONLY | OFlags::NONBLOCK).context(shown)?;
         let stat = fd::stat(&file)?;
         if !reach::is_file(&stat, &[device, inode]) {
-            bail!("{}: another file is there by now", path.display());
+            return Err(other());
         }
         let identity = Identity::of(&file)?;
         if let Some(other) = saved.iter().find(|other| other.identity == identity) {
@@ -296,9 +299,7 @@ impl SharedFile {
 
     /// The directory that it is in, and its name there.
     fn place(&self) -> Result<(OwnedFd, &OsStr)> {
-        let (Some(above), Some(name)) = (self.path.parent(), self.path.file_name()) else {
-            bail!("{}: it is no path of a file", self.path.display());
-        };
+        let (above, name) = parts_of(&self.path)?;
         Ok((open_dir(above)?, name))
     }
 
@@ -379,6 +380,14 @@ fn remove(path: &Path, identity: &Identity) -> Result<()> {
     match fd::open_entry(&dir, name, OFlags::PATH) {
         Ok(file) if Identity::of(&file)? == *identity => Ok(fs::unlinkat(&dir, name, AtFlags::empty())?),
         _ => Ok(()),
+    }
+}
+
+/// The directory of a file, and its name there.
+fn parts_of(path: &Path) -> Result<(&Path, &OsStr)> {
+    match (path.parent(), path.file_name()) {
+        (Some(above), Some(name)) => Ok((above, name)),
+        _ => bail!("{}: it is no path of a file", path.display()),
     }
 }
 

@@ -131,18 +131,14 @@ impl Search<'_> {
 
     /// Looks at what is at `path` in the container, unless this user may not.
     fn look_at(&mut self, path: PathBuf) -> Result<()> {
-        let there = match self.inside.find(&path) {
-            Err(e) if e.is(libc::EACCES) => None,
-            there => there?,
-        };
-        // Something else can be mounted there, whose server is not asked.
-        let device = there.as_ref().and_then(|there| fd::known_identity(fd::link(there)).ok());
-        if let Some(there) = there
-            && device.is_some_and(|(device, _)| self.wanted.iter().any(|watched| watched.is_on(device)))
-        {
-            self.take(&fd::stat(&there)?, path);
+        let is_wanted = |device| self.wanted.iter().any(|watched| watched.is_on(device));
+        match self.inside.find(&path, is_wanted) {
+            Err(e) if e.is(libc::EACCES) || e.is(libc::EXDEV) => Ok(()),
+            there => match there? {
+                Some(there) => fd::stat(&there).map(|stat| self.take(&stat, path)),
+                None => Ok(()),
+            },
         }
-        Ok(())
     }
 
     /// Takes note of `path`, at which this is, where it is looked for.
