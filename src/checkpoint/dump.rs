@@ -163,16 +163,17 @@ impl Subject {
         removed::try_calls(&self.filters)?;
         let tree = self.tree_now(store)?;
         let own = memory_fs::own(&self.spec);
-        let inside = || Inside::of(&tree.program().dir(), &own);
+        let mut inside = Inside::of(&tree.program().dir(), &own)?;
         let files = self.check(&tree, Stage::Before)?.removed;
         let users = Users::Of(tree.program().users()?);
-        others::check_others(&tree, &inside()?, &files, &users, "a file that has been removed, ")?;
+        others::check_others(&tree, &inside, &files, &users, "a file that has been removed, ")?;
+        inside.note_roots(files.iter().filter_map(|[.., path]| Path::new(path).parent()))?;
         aside::run(|| {
             if self.namespaces.contains(Namespace::User) {
                 self.join_user()?;
             }
             signal::block_all();
-            removed::replace(&tree, &inside()?, several_ids)
+            removed::replace(&tree, &inside, several_ids)
         })?;
         self.check(&tree, Stage::Stopped)
     }

@@ -1,11 +1,12 @@
 //! A container as its processes have it: its root, its mounts, and what of them was made for it alone.
 
-use rt_sys::disk;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Mounted};
+use rt_sys::{caller, disk, fd};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{self, AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::fs::{self, AtFlags, Mode, OFlags, ResolveFlags, Stat, StatxFlags};
 use rustix::io::Errno;
+use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
 /// What is known of it.
@@ -17,6 +18,8 @@ pub(super) struct Inside<'a> {
     pub mounts: Vec<Mounted>,
     /// The numbers of those that another user serves by FUSE.
     served: Vec<u64>,
+    /// Directories of the host's root's, by device and inode, as far as [`Inside::note_roots`] has noted them.
+    of_root: BTreeSet<(u64, u64)>,
     /// Where file systems in memory are that are its alone ([`super::memory_fs::own`]).
     own: &'a [PathBuf],
 }
@@ -33,7 +36,31 @@ impl<'a> Inside<'a> {
                 served.push(mount.id);
             }
         }
-        Ok(Inside { root, mounts, served, own })
+        Ok(Inside { root, mounts, served, of_root: BTreeSet::new(), own })
+    }
+
+    /// Notes which directories are the host's root's, of those `near` and those where file systems in memory are mounted. In a user
+    /// namespace he looks like everybody who is not known there, so that this comes before it is entered.
+    pub(super) fn note_roots<'p>(&mut self, near: impl Iterator<Item = &'p Path>) -> Result<()> {
+        let mounts = self.mounts.iter().filter(|mount| mount.fstype == b"tmpfs");
+        let mounts = mounts.map(|mount| (mount.point.as_path(), true));
+        for (path, is_mount) in mounts.chain(near.map(|path| (path, false))) {
+            let stat = match self.open(path, OFlags::DIRECTORY, |_| false) {
+                // What is not known to be his is not taken for his.
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::ACCESS) => continue,
+                dir => fd::stat(dir.context(|| format!("look at {}", path.display()))?)?,
+            };
+            // The config has chosen what is mounted, and nobody exchanges that.
+            if stat.st_uid == 0 || is_mount && caller::may_be_hosts_root(stat.st_uid) {
+                self.of_root.insert((stat.st_dev, stat.st_ino));
+            }
+        }
+        Ok(())
+    }
+
+    /// True for a directory that is known to be the host's root's.
+    pub(super) fn is_roots(&self, stat: &Stat) -> bool {
+        self.of_root.contains(&(stat.st_dev, stat.st_ino))
     }
 
     /// True where the mount with this number is one of the container's.

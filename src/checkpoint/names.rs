@@ -9,7 +9,8 @@ use super::reach;
 use rt_sys::error::{Context, Result};
 use rt_sys::mount::Mounted;
 use rt_sys::{bail, err, fd};
-use rustix::fs::{self, FileType, Mode, OFlags};
+use rustix::fd::OwnedFd;
+use rustix::fs::{self, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -29,19 +30,19 @@ pub(super) struct Wanted {
     pub near: BTreeSet<PathBuf>,
 }
 
-/// A name of each of these inodes that has one which the container sees.
+/// A name of each of these inodes that has one which the container sees, and at which nobody but root and `users` can put something else.
 ///
 /// # Errors
-/// A directory of one of `users` cannot be read.
+/// A directory of one of `users` cannot be read, or others can put something else at all names of a file.
 pub(super) fn find(
     inside: &Inside<'_>,
     device: &str,
     wanted: &Wanted,
     users: &BTreeSet<u32>,
 ) -> Result<BTreeMap<u64, PathBuf>> {
-    let (found, seen) = (BTreeMap::new(), BTreeSet::new());
-    let mut search =
-        Search { inside, device, wanted, users, found, seen, own: Vec::new(), others: Vec::new(), end: None };
+    let (found, seen, of_others) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+    let (own, others) = (Vec::new(), Vec::new());
+    let mut search = Search { inside, device, wanted, users, found, of_others, seen, own, others, end: None };
     let number = reach::decimal(device);
     let is_of = |mount: &&Mounted| Some(&mount.device) == number.as_ref();
     for path in wanted.near.iter().chain(inside.mounts.iter().filter(is_of).map(|mount| &mount.point)) {
@@ -66,7 +67,13 @@ pub(super) fn find(
             _ => search.others.clear(),
         }
     }
-    Ok(search.found)
+    match search.of_others.into_iter().find(|(inode, _)| !search.found.contains_key(inode)) {
+        Some((_, path)) => {
+            Err(err!("{}: it is memory of the program, and others can rename there", path.display())
+                .hint("have the program make names where only root and its user can"))
+        }
+        None => Ok(search.found),
+    }
 }
 
 struct Search<'a> {
@@ -75,6 +82,8 @@ struct Search<'a> {
     wanted: &'a Wanted,
     users: &'a BTreeSet<u32>,
     found: BTreeMap<u64, PathBuf>,
+    /// Names at which others can put something else, which the program would open, and perhaps wait for.
+    of_others: BTreeMap<u64, PathBuf>,
     /// The inodes of directories that have been read.
     seen: BTreeSet<u64>,
     /// Directories of the program's users, and of others.
@@ -98,12 +107,38 @@ impl Search<'_> {
         self.end.is_some_and(|end| Instant::now() > end)
     }
 
+    fn directory(&self, path: &Path) -> Result<Option<OwnedFd>, Errno> {
+        self.inside.directory(path, |device| reach::device_number(device) == self.device)
+    }
+
+    fn is_roots(&self, stat: &Stat) -> bool {
+        stat.st_uid == 0 || self.inside.is_roots(stat)
+    }
+
+    /// True where only root and the users can put something else at `path`, where this file is.
+    fn is_kept(&self, path: &Path, file: &Stat) -> Result<bool> {
+        let mut is_kept = file.st_uid == 0 || self.users.contains(&file.st_uid);
+        for above in path.ancestors().skip(1) {
+            let dir = match self.directory(above) {
+                // What lies above is mounted by the config.
+                Ok(None) => break,
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(false),
+                Ok(Some(dir)) if self.inside.is_own(&dir) => return Ok(true),
+                Ok(Some(dir)) => fd::stat(dir)?,
+                Err(e) => return Err(e).context(|| format!("look at {}", above.display())),
+            };
+            let is_theirs = self.is_roots(&dir) || self.users.contains(&dir.st_uid);
+            is_kept &= is_theirs && (dir.st_mode & 0o022 == 0 || dir.st_mode & libc::S_ISVTX != 0);
+        }
+        Ok(is_kept)
+    }
+
     /// Reads the directory `path`. Returns how many names it has, and whether it is one of the users'.
     fn read(&mut self, path: &Path, whose: Whose) -> Result<(usize, bool)> {
         let shown = || format!("look through {}", path.display());
         let is_own = whose == Whose::Users;
         let may_not = |e: Errno| matches!(e, Errno::ACCESS | Errno::PERM | Errno::NAMETOOLONG);
-        let place = match self.inside.directory(path, |device| reach::device_number(device) == self.device) {
+        let place = match self.directory(path) {
             // It is removed by now, or something else is mounted there.
             Ok(None) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok((0, is_own)),
             Err(e) if !is_own && may_not(e) => return Ok((0, is_own)),
@@ -116,8 +151,9 @@ impl Search<'_> {
             return Ok((0, is_own));
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        // Where they may make names, too, there is perhaps one.
-        let counts = is_own || whose == Whose::Near && stat.st_mode & 0o022 != 0;
+        // Where they may make names, too, there is perhaps one. In what another user has made there is one by his will alone.
+        let may_have = whose == Whose::Near && stat.st_mode & 0o022 != 0 && self.is_roots(&stat);
+        let counts = is_own || may_have;
         let dir = match fs::openat(&place, ".", flags, Mode::empty()) {
             Err(e) if !counts && may_not(e) => return Ok((0, is_own)),
             Err(Errno::ACCESS) => bail!("{}: its mode does not let this user do so", shown()),
@@ -146,7 +182,11 @@ impl Search<'_> {
                 }
             } else if self.wanted.inodes.contains(&entry.ino()) {
                 match fd::stat_entry(&dir, name) {
-                    Ok(stat) if stat.st_ino == entry.ino() => drop(self.found.insert(entry.ino(), path())),
+                    Ok(stat) if stat.st_ino == entry.ino() => {
+                        let is_kept = self.is_kept(&path(), &stat)?;
+                        let names = if is_kept { &mut self.found } else { &mut self.of_others };
+                        names.insert(entry.ino(), path());
+                    }
                     // Another file has the name by now, or is mounted there.
                     Ok(_) | Err(Errno::XDEV | Errno::NOENT) => {}
                     Err(e) if !counts && may_not(e) => {}
