@@ -874,6 +874,18 @@ static void removed_heavy(void)
 		MUST(map[at] == (char)(1 + at / 4096 % 100));
 }
 
+// All of it is in memory, which takes the kernel a while to free.
+static void removed_room(void)
+{
+	int fd;
+	size_t size = (size_t)2 << 30;
+	char *map = removed_memory(size, &fd, "/removed");
+	MUST(posix_fallocate(fd, 0, size) == 0);
+	strcpy(map, "kept");
+	stay();
+	MUST(strcmp(map, "kept") == 0);
+}
+
 // Many of them, in two processes, which say so where they share one no more; the end of one of them is none of that.
 static void removed_many(void)
 {
@@ -2011,7 +2023,7 @@ static const struct {
 	{ "removed-mapping", removed_mapping }, { "removed-open", removed_open }, { "removed-unnamed", removed_unnamed }, { "removed-twice", removed_twice }, { "removed-newline", removed_newline }, { "removed-part", removed_part }, { "copied-up", copied_up }, { "removed-fifo", removed_fifo }, { "removed-vdso", removed_vdso }, { "removed-dispatch", removed_dispatch }, { "removed-outside", removed_outside },
 	{ "removed-semaphore", removed_semaphore }, { "removed-semaphore-later", removed_semaphore_later }, { "removed-names", removed_names },
 	{ "removed-elsewhere", removed_elsewhere }, { "removed-below", removed_below }, { "evil-mapped", evil_mapped }, { "evil-open", evil_open }, { "removed-passed", removed_passed }, { "removed-locked", removed_locked }, { "removed-flags", removed_flags }, { "removed-lock", removed_lock }, { "removed-signals", removed_signals },
-	{ "removed-longer", removed_longer }, { "removed-sparse", removed_sparse }, { "removed-sparse-open", removed_sparse_open }, { "removed-many", removed_many }, { "removed-heavy", removed_heavy },
+	{ "removed-longer", removed_longer }, { "removed-sparse", removed_sparse }, { "removed-sparse-open", removed_sparse_open }, { "removed-many", removed_many }, { "removed-heavy", removed_heavy }, { "removed-room", removed_room },
 	{ "shared-file", shared_file }, { "shared-file-to-read", shared_file_to_read },
 	{ "system-v", system_v }, { "semaphore", semaphore }, { "queue", queue }, { "uring", uring },
 	{ "outside", outside }, { "other", stay }, { "stopped", stopped }, { "stops-of-children", stops_of_children }, { "told-by-handler", told_by_handler }, { "ends-then", ends_then }, { "continues", continues }, { "large", large }, { "proc-cwd", proc_cwd }, { "proc-file", proc_file },

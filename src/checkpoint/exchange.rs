@@ -8,7 +8,7 @@ use super::reach;
 use super::removed::{Open, Piece, Removed};
 use rt_sys::cgroup::{self, Cgroups};
 use rt_sys::error::{Context, Result};
-use rt_sys::inject::Held;
+use rt_sys::inject::{self, Held};
 use rt_sys::{bail, err, fd, tree};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, FileType, Mode, OFlags};
@@ -20,13 +20,17 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// How long a name of a file in memory may be, in bytes (memfd_create(2)).
 const LONGEST: usize = 249;
 /// How much is copied at a time, in bytes.
 const CHUNK: usize = 1 << 20;
 const MIB: u64 = 1 << 20;
+/// How much memory the kernel unmaps or frees in a second at least, in bytes: a busy one takes far more.
+const FREED: u64 = 64 * MIB;
+/// What a call takes that frees little.
+const MOMENT: Duration = Duration::from_millis(100);
 
 /// Where the program gets it from.
 #[derive(Debug)]
@@ -47,6 +51,8 @@ pub(super) struct Exchange<'a> {
     held: &'a BTreeMap<i32, Held>,
     /// When it is to be made. How long it takes to copy the content is not the program's doing.
     end: &'a Cell<Instant>,
+    /// How long a call may take that frees memory of it.
+    patience: Duration,
     /// What is done in the end, whatever has become of it.
     clean: Vec<Call<'a>>,
     /// What undoes what has been done, the last step last.
@@ -59,7 +65,13 @@ impl<'a> Exchange<'a> {
         held: &'a BTreeMap<i32, Held>,
         end: &'a Cell<Instant>,
     ) -> Self {
-        Exchange { removed, held, end, clean: Vec::new(), undo: Vec::new() }
+        // A file of which nobody says how long it is can be longer than what is mapped, and none has more in memory than there is.
+        let pieces = removed.pieces.iter().map(|piece| piece.addresses.end - piece.addresses.start);
+        let size = pieces.fold(removed.known().map_or(u64::MAX, |(size, _)| size), u64::max);
+        let host = rustix::system::sysinfo();
+        let most = (host.totalram + host.totalswap).saturating_mul(host.mem_unit.into());
+        let patience = inject::WITHIN + Duration::from_secs(size.min(most) / FREED);
+        Exchange { removed, held, end, patience, clean: Vec::new(), undo: Vec::new() }
     }
 
     /// Makes it.
@@ -70,14 +82,14 @@ impl<'a> Exchange<'a> {
         let mut made =
             self.prepare(origin).and_then(|steps| steps.into_iter().try_for_each(|step| self.step(step)));
         if made.is_err() {
-            while let Some((held, number, args)) = self.undo.pop() {
-                if let Err(e) = held.call(number, args) {
+            while let Some(call) = self.undo.pop() {
+                if let Err(e) = self.call(call) {
                     made = made.map_err(|first| first.hint(format!("undo it: {e}")));
                 }
             }
         }
-        for (held, number, args) in self.clean {
-            if let Err(e) = held.call(number, args) {
+        for call in &self.clean {
+            if let Err(e) = self.call(*call) {
                 log::debug!("clean up behind {}: {e}", self.removed.name);
             }
         }
@@ -99,10 +111,27 @@ impl<'a> Exchange<'a> {
     /// Makes one step: a call, and the one that undoes it.
     fn step(&mut self, [call, undo]: [Call<'a>; 2]) -> Result<()> {
         self.check_time()?;
-        let (held, number, args) = call;
-        held.call(number, args)?;
+        self.call(call)?;
         self.undo.push(undo);
         Ok(())
+    }
+
+    /// Makes a call that may free memory, for as long as that takes. Neither its file system nor another process keeps the kernel waiting in
+    /// it: it is tmpfs, nothing of it is locked, and no flag of a mapping says that somebody else hears of changes (userfaultfd(2)).
+    fn call(&self, (held, number, args): Call<'a>) -> Result<u64> {
+        let begun = Instant::now();
+        let made = held.call_within(self.patience, number, args);
+        let taken = begun.elapsed();
+        if taken > MOMENT {
+            self.extend(taken);
+        }
+        made
+    }
+
+    /// Gives all threads as much more time as `taken`, which is not the program's doing.
+    fn extend(&self, taken: Duration) {
+        self.end.set(self.end.get() + taken);
+        self.held.values().for_each(|held| held.extend(taken));
     }
 
     /// Has each process open and map it beside what it has. Returns what is left to do.
@@ -141,13 +170,19 @@ impl<'a> Exchange<'a> {
         let flags = u64::from((flags | OFlags::CLOEXEC).bits());
         let number =
             held.call_with(libc::SYS_openat, path, |path| [libc::AT_FDCWD as u64, path, flags, 0, 0, 0])?;
-        self.close_later(held, number);
         let link = process.dir().join(format!("fd/{number}"));
-        // It may be served by somebody who does not answer.
-        let known = fd::known_identity(&link).context(|| format!("look at {}", link.display()))?;
-        match reach::is_identity(known, file) {
-            true => Ok(number),
-            false => bail!("{} has opened another file", process.shown()),
+        // It may be served by somebody who does not answer, also when it is closed.
+        let known = fd::known_identity(&link).context(|| format!("look at {}", link.display()));
+        match known.map(|known| reach::is_identity(known, file)) {
+            Ok(true) => {
+                self.close_later(held, number);
+                Ok(number)
+            }
+            known => {
+                held.call(libc::SYS_close, [number, 0, 0, 0, 0, 0])?;
+                known?;
+                bail!("{} has opened another file", process.shown())
+            }
         }
     }
 
@@ -242,10 +277,8 @@ impl<'a> Exchange<'a> {
         let at = held.call(libc::SYS_mmap, [0, length, protection as u64, how as u64, number, 0])?;
         let begun = Instant::now();
         let size = self.fill(maker, at, free);
-        let taken = begun.elapsed();
-        self.end.set(self.end.get() + taken);
-        self.held.values().for_each(|held| held.extend(taken));
-        held.call(libc::SYS_munmap, [at, length, 0, 0, 0, 0])?;
+        self.extend(begun.elapsed());
+        self.call((held, libc::SYS_munmap, [at, length, 0, 0, 0, 0]))?;
         if let Some(mode) = self.removed.mode() {
             fs::fchmod(&file, mode).context(shown)?;
         }

@@ -34,6 +34,11 @@ mod machine {
         (registers.r10, registers.r8, registers.r9) = (fourth, fifth, sixth);
     }
 
+    /// The number and the first argument of the call that begins.
+    pub(super) fn begun(registers: &Registers) -> [u64; 2] {
+        [registers.orig_rax, registers.rdi]
+    }
+
     pub(super) fn returned(registers: &Registers) -> u64 {
         registers.rax
     }
@@ -107,6 +112,10 @@ mod machine {
         registers.regs[..6].copy_from_slice(&args);
     }
 
+    pub(super) fn begun(registers: &Registers) -> [u64; 2] {
+        [registers.regs[8], registers.regs[0]]
+    }
+
     pub(super) fn returned(registers: &Registers) -> u64 {
         registers.regs[0]
     }
@@ -150,7 +159,7 @@ const AT_ONCE: usize = 64;
 
 /// How long a thread may take for what it is had to do. Code, memory and directories are the program's, which can have a call wait for ever,
 /// or exchange the code that makes it.
-const WITHIN: Duration = Duration::from_secs(5);
+pub const WITHIN: Duration = Duration::from_secs(5);
 /// How often a thread is asked whether it has stopped before this one sleeps in between, and for how long it does.
 const LOOKS: u32 = 200;
 const PAUSE: Duration = Duration::from_micros(200);
@@ -232,6 +241,14 @@ impl Held {
     /// # Errors
     /// Those of the call. ETIMEDOUT: it has not come to its end in time.
     pub fn call(&self, number: libc::c_long, args: [u64; 6]) -> Result<u64> {
+        self.call_within(WITHIN, number, args)
+    }
+
+    /// The same, where the call itself may take so long: one that waits for nobody comes to its end.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn call_within(&self, within: Duration, number: libc::c_long, args: [u64; 6]) -> Result<u64> {
         let shown = || format!("have thread {} make a system call", self.id);
         if self.is_lost.get() || Instant::now() > self.end.get() {
             return Err(Error::from(Errno::TIMEDOUT).context(shown()));
@@ -244,8 +261,13 @@ impl Held {
         // It stops before the call and behind it.
         let made = self
             .set_registers(&registers)
-            .and_then(|()| self.run_to_call())
-            .and_then(|()| self.run_to_call())
+            .and_then(|()| self.run_to_call(WITHIN))
+            .and_then(|()| self.registers())
+            .and_then(|begun| match machine::begun(&begun) == [number.unsigned_abs(), args[0]] {
+                true => self.run_to_call(within),
+                // The code is the program's.
+                false => Err(err!("it makes another one")),
+            })
             .and_then(|()| self.registers());
         // It goes on as it was, whatever has become of the call.
         let runs = made.as_ref().is_err_and(|e| e.is(libc::ETIMEDOUT));
@@ -517,10 +539,10 @@ impl Held {
     }
 
     /// Has it run until it begins a system call, or ends the one that it has begun.
-    fn run_to_call(&self) -> Result<()> {
+    fn run_to_call(&self, within: Duration) -> Result<()> {
         loop {
             request(libc::PTRACE_SYSCALL as _, self.id, 0, 0)?;
-            match self.wait()? {
+            match self.wait_within(within)? {
                 status if libc::WSTOPSIG(status) == AT_CALL => return Ok(()),
                 // It has told once more that it is stopped, and has executed nothing, or is told to stop, as it is.
                 status if status >> 16 == libc::PTRACE_EVENT_STOP => {}
@@ -548,9 +570,13 @@ impl Held {
         }
     }
 
-    /// Waits until it has stopped, and returns how. ETIMEDOUT: it does not.
     fn wait(&self) -> Result<i32> {
-        let end = Instant::now() + WITHIN;
+        self.wait_within(WITHIN)
+    }
+
+    /// Waits until it has stopped, and returns how. ETIMEDOUT: it does not.
+    fn wait_within(&self, within: Duration) -> Result<i32> {
+        let end = Instant::now() + within;
         let shown = || format!("wait for thread {}", self.id);
         let (mut status, mut looks) = (0, 0);
         loop {
@@ -626,6 +652,7 @@ fn request(what: libc::c_long, id: i32, address: usize, data: u64) -> Result<lib
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fd::AsFd;
     use std::io::{Read, Write};
     use std::process::{Child, Command, Stdio};
 
@@ -674,6 +701,27 @@ mod tests {
         assert_eq!(held.call(libc::SYS_getpid, [0; 6]).unwrap(), u64::from(child.id()));
         drop(held);
         std::fs::remove_file(&fifo).unwrap();
+        assert_eq!(told_a_line(child), "line\n");
+    }
+
+    #[test]
+    fn a_call_may_take_longer() {
+        let child = spawn("read -r line; echo \"$line\"");
+        std::thread::sleep(Duration::from_millis(100));
+        // It waits until the other end of its pipe is no longer locked.
+        let pipe = child.stdin.as_ref().unwrap().as_fd().try_clone_to_owned().unwrap();
+        let lock = |how| rustix::fs::flock(&pipe, how).unwrap();
+        lock(rustix::fs::FlockOperation::LockExclusive);
+        let held = Held::begin(child.id() as i32).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(WITHIN + Duration::from_secs(1));
+                lock(rustix::fs::FlockOperation::Unlock);
+            });
+            let args = [0, libc::LOCK_EX as u64, 0, 0, 0, 0];
+            assert_eq!(held.call_within(2 * WITHIN, libc::SYS_flock, args).unwrap(), 0);
+        });
+        drop(held);
         assert_eq!(told_a_line(child), "line\n");
     }
 
