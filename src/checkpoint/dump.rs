@@ -231,11 +231,15 @@ impl Subject {
     /// Fails where the program has gone on meanwhile, by `rt resume` or anybody's SIGCONT: its files and its memory would be of two times.
     fn check_stopped(&self, store: &Store) -> Result<()> {
         let tree = self.tree_now(store)?;
-        let runs = tree.processes.iter().find(|process| !process.ends && process.state != 'T');
-        match runs {
-            None if store.load(&self.record.id)?.paused => Ok(()),
-            None => Err(err!("the program was continued meanwhile").hint("try again")),
-            Some(process) => Err(err!("{} was continued meanwhile", process.shown()).hint("try again")),
+        for process in tree.processes.iter().filter(|process| !process.ends) {
+            // One that has little of a processor can still be on its way to the stop in which criu leaves it.
+            if !stops::is_stopped(process.pid, process.pid)? {
+                return Err(err!("{} was continued meanwhile", process.shown()).hint("try again"));
+            }
+        }
+        match store.load(&self.record.id)?.paused {
+            true => Ok(()),
+            false => Err(err!("the program was continued meanwhile").hint("try again")),
         }
     }
 
