@@ -331,10 +331,11 @@ pub(super) fn make_all(path: &Path) -> Result<()> {
 fn sync_all(image: &Image) -> Result<()> {
     let shown = |path: &Path| format!("write {}", image.path.join(path).display());
     let mut dirs = vec![PathBuf::from(".")];
-    let mut next = 0;
+    let (mut next, mut all_open) = (0, true);
     while let Some(path) = dirs.get(next).cloned() {
         next += 1;
         let Some(dir) = open_part(image, &path, OFlags::DIRECTORY).context(|| shown(&path))? else {
+            all_open = false;
             continue;
         };
         for name in look::names(&dir).context(|| shown(&path))? {
@@ -344,23 +345,31 @@ fn sync_all(image: &Image) -> Result<()> {
             match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory => dirs.push(below),
                 FileType::RegularFile => {
-                    sync_part(image, &below, OFlags::empty()).context(|| shown(&below))?
+                    all_open &= sync_part(image, &below, OFlags::empty()).context(|| shown(&below))?
                 }
                 // Their directory holds all that they are.
                 _ => {}
             }
         }
     }
-    let mut inner_first = dirs.iter().rev();
-    inner_first.try_for_each(|path| sync_part(image, path, OFlags::DIRECTORY).context(|| shown(path)))
+    for path in dirs.iter().rev() {
+        sync_part(image, path, OFlags::DIRECTORY).context(|| shown(path))?;
+    }
+    match all_open {
+        true => Ok(()),
+        // All of its file system: what is not open cannot be written alone.
+        false => fs::syncfs(&image.dir).context(|| shown(Path::new(""))),
+    }
 }
 
-fn sync_part(image: &Image, path: &Path, flags: OFlags) -> Result<()> {
-    Ok(open_part(image, path, flags)?.map_or(Ok(()), fs::fsync)?)
+/// False where it may not be opened.
+fn sync_part(image: &Image, path: &Path, flags: OFlags) -> Result<bool> {
+    let part = open_part(image, path, flags)?;
+    Ok(part.map(fs::fsync).transpose()?.is_some())
 }
 
 /// Opens what is below an image. `None` for what its owner may not read: the content of a file system in memory keeps its
-/// modes. Its file system writes it in its own time.
+/// modes.
 fn open_part(image: &Image, path: &Path, flags: OFlags) -> Result<Option<OwnedFd>> {
     let flags = flags | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;

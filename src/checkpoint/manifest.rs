@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 /// The file.
 pub(super) const NAME: &str = "rt.json";
 /// The form of the image. Another form is refused.
-const FORM: u32 = 4;
+const FORM: u32 = 5;
 /// How long the file may be, in bytes.
 const MOST: usize = 64 << 20;
 

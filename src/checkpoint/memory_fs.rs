@@ -4,18 +4,23 @@
 use super::files::is_one;
 use super::image::Image;
 use super::reach;
-use rt_spec::{Spec, mounts};
+use rt_spec::{Spec, host_files, mounts};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Mounted, Propagation, PropagationType};
 use rt_sys::tree::{self, Manner};
-use rt_sys::{bail, disk, fd};
+use rt_sys::{bail, disk, fd, look};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{self, Mode, OFlags, ResolveFlags};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// TMPFS_MAGIC (linux/magic.h).
 pub(super) const TMPFS: u64 = 0x0102_1994;
+
+/// How a file of the image is made.
+const NEW: OFlags = OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::CLOEXEC);
 
 /// Around what is mounted inside, whose content is none of the file system in memory.
 const MANNER: Manner = Manner { around_mounts: true, whole: true };
@@ -89,6 +94,8 @@ pub(super) fn save(places: &[PathBuf], hosts: &[Mounted], image: &Image) -> Resu
         tree::remove_access_lists(&target).context(shown)?;
         let source = open(place, hosts)?;
         copy(&source, &target).context(shown).map_err(not_everywhere)?;
+        let list = fs::openat(&image.dir, list_of(number), NEW, Mode::RUSR | Mode::WUSR).context(shown)?;
+        fd::write_all(&list, list_files(&target).context(shown)?.as_bytes()).context(shown)?;
     }
     Ok(())
 }
@@ -128,6 +135,37 @@ fn root_of(number: usize) -> String {
     format!("memory-{number}/root")
 }
 
+/// Where an image says what files that content has. It is compared as criu's own lists are ([`super::contents`]).
+fn list_of(number: usize) -> String {
+    format!("memory-{number}.img")
+}
+
+/// What files `dir` has: how many, with how many bytes, and a hash of their names, kinds and sizes.
+fn list_files(dir: &OwnedFd) -> Result<String> {
+    let (mut count, mut bytes, mut hash) = (0_u64, 0_u64, 0);
+    let mut dirs = vec![PathBuf::new()];
+    while let Some(path) = dirs.pop() {
+        let from = open_below(dir, &Path::new(".").join(&path)).context(|| path.display())?;
+        // File systems list them in an order of their own.
+        let mut names = look::names(&from).context(|| path.display())?;
+        names.sort();
+        for name in names {
+            let below = path.join(OsStr::from_bytes(&name));
+            let stat = fs::statat(&from, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW);
+            let stat = stat.context(|| below.display())?;
+            let kind = FileType::from_raw_mode(stat.st_mode);
+            let size = if kind == FileType::RegularFile { stat.st_size.unsigned_abs() } else { 0 };
+            (count, bytes) = (count + 1, bytes.saturating_add(size));
+            let line = format!("{hash:x} {:o} {size} ", kind.as_raw_mode()).into_bytes();
+            hash = host_files::hash(&[&line, below.as_os_str().as_bytes()].concat());
+            if kind == FileType::Directory {
+                dirs.push(below);
+            }
+        }
+    }
+    Ok(format!("{count} files, {bytes} bytes, hash {hash:016x}\n"))
+}
+
 /// Copies what is in `from`, and its owner, attributes and mode.
 fn copy(from: &OwnedFd, to: &OwnedFd) -> Result<()> {
     tree::copy(from, to, MANNER)?;
@@ -152,7 +190,11 @@ pub(super) fn restore(
                 shown()
             );
         }
-        let source = open_below(&image.dir, Path::new(&root_of(number))).context(shown)?;
+        let damaged = || format!("image {} is damaged: memory-{number}", image.path.display());
+        let source = open_below(&image.dir, Path::new(&root_of(number))).context(damaged)?;
+        if image.file(&list_of(number))? != Some(list_files(&source).context(damaged)?.into_bytes()) {
+            bail!("{} has other files than at the checkpoint", damaged());
+        }
         let target = open(place, hosts)?;
         // What the image of the container has there (tmpcopyup) the program may have changed or removed.
         match tree::remove_contents(&target, None) {

@@ -113,7 +113,7 @@ fn states_that_have_no_image(ctx: &Ctx) {
 fn image(ctx: &Ctx, name: &str, change: impl FnOnce(&mut Value)) -> PathBuf {
     let dir = ctx.mkdir(name);
     let mut manifest = json!({
-        "form": 4, "created": "2026-01-01T00:00:00Z", "architecture": std::env::consts::ARCH, "cpu": [], "program": 2,
+        "form": 5, "created": "2026-01-01T00:00:00Z", "architecture": std::env::consts::ARCH, "cpu": [], "program": 2,
         "highest": 2, "streams": ["", "", ""], "memory": [], "ownNetwork": false,
     });
     change(&mut manifest);
@@ -138,8 +138,8 @@ fn images_that_are_none(ctx: &Ctx) {
         fs::write(dir.join("rt.json"), text).unwrap();
         restore(ctx, &dir).fails(&["rt.json"]);
     }
-    let form = image(ctx, "form", |manifest| manifest["form"] = json!(5));
-    restore(ctx, &form).fails(&["form 5 is another rt's"]);
+    let form = image(ctx, "form", |manifest| manifest["form"] = json!(6));
+    restore(ctx, &form).fails(&["form 6 is another rt's"]);
     for (name, key, value) in [
         ("most", "highest", json!(i32::MAX)),
         ("none", "program", json!(0)),
