@@ -168,13 +168,7 @@ impl Subject {
         let users = Users::Of(tree.program().users()?);
         others::check_others(&tree, &inside, &files, &users, "a file that has been removed, ")?;
         inside.note_roots(files.iter().filter_map(|[.., path]| Path::new(path).parent()))?;
-        aside::run(|| {
-            if self.namespaces.contains(Namespace::User) {
-                self.join_user()?;
-            }
-            signal::block_all();
-            removed::replace(&tree, &inside, several_ids)
-        })?;
+        self.run_for_user(|| removed::replace(&tree, &inside, several_ids))?;
         self.check(&tree, Stage::Stopped)
     }
 
@@ -265,12 +259,16 @@ impl Subject {
         self.run_for_user(|| calls::make_anew(&tree))
     }
 
-    /// Does `work`, which signals or traces the program, where this process may do that.
+    /// Does `work`, which signals or traces the program, where this process may do that, and where no signal ends it halfway: threads that
+    /// it holds would go on with other signal masks or registers than their own.
     fn run_for_user(&self, work: impl FnOnce() -> Result<()>) -> Result<()> {
-        match self.namespaces.contains(Namespace::User) {
-            false => work(),
-            true => aside::run(|| self.join_user().and_then(|()| work())),
-        }
+        aside::run(|| {
+            signal::block_all();
+            if self.namespaces.contains(Namespace::User) {
+                self.join_user()?;
+            }
+            work()
+        })
     }
 
     fn network(&self) -> Network {
