@@ -4,6 +4,7 @@
 //! Everything is done by the descriptor of the directory above, in which nobody else can rename, and nothing is removed but
 //! images, and what a call that was killed has left of one.
 
+use super::files::is_one;
 use super::manifest;
 use rt_image_store::word::changeable_by_others;
 use rt_sys::error::{Context, Result};
@@ -249,11 +250,30 @@ impl Draft {
     }
 
     /// Puts it on the disk and then in its place. An image that is there goes only when this one is there.
-    pub(super) fn finish(mut self) -> Result<()> {
+    pub(super) fn finish(self) -> Result<()> {
+        let path = || format!("write {}", self.image.path.display());
+        fs::unlinkat(&self.image.dir, MARK, AtFlags::empty()).context(path)?;
+        sync_all(&self.image)?;
+        self.take_place()
+    }
+
+    /// True unless another call has taken it for what one that was killed has left, and removed it.
+    fn is_there(&self) -> Result<bool> {
+        let Draft { image, place, .. } = self;
+        match fs::statat(&place.above, place.beside("new"), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(there) => Ok(is_one(&there, &fd::stat(&image.dir)?)),
+            Err(Errno::NOENT) => Ok(false),
+            Err(e) => Err(e).context(|| format!("look at {}", image.path.display())),
+        }
+    }
+
+    fn take_place(mut self) -> Result<()> {
+        if !self.is_there()? {
+            return Err(err!("another checkpoint writes to {}, too", self.place.path.display())
+                .hint("name a directory for each container"));
+        }
         let Draft { image, place, .. } = &self;
         let shown = || format!("rename {} to {}", image.path.display(), place.path.display());
-        fs::unlinkat(&image.dir, MARK, AtFlags::empty()).context(shown)?;
-        sync_all(image)?;
         let (new, name) = (place.beside("new"), place.name.as_os_str());
         let rename =
             |from: &OsStr, to: &OsStr| fs::renameat(&place.above, from, &place.above, to).context(shown);
@@ -279,8 +299,9 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
+        let remove = |is_there| if is_there { self.place.remove(&self.place.beside("new")) } else { Ok(()) };
         if !self.finished
-            && let Err(e) = self.place.remove(&self.place.beside("new"))
+            && let Err(e) = self.is_there().and_then(remove)
         {
             log::warn!("{e}");
         }
@@ -376,5 +397,25 @@ fn open_part(image: &Image, path: &Path, flags: OFlags) -> Result<Option<OwnedFd
     match fs::openat2(image.dir.as_fd(), path, flags, Mode::empty(), how) {
         Err(Errno::ACCESS) => Ok(None),
         opened => Ok(Some(opened?)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_draft_takes_no_place_by_that_of_another() {
+        let dir = std::env::temp_dir().join(format!("rt-draft-{}", std::process::id()));
+        let target = dir.join("image");
+        let first = Draft::begin(&target).unwrap();
+        // As where it is at work on the disk.
+        fs::unlinkat(&first.image.dir, MARK, AtFlags::empty()).unwrap();
+        let second = Draft::begin(&target).unwrap();
+        assert!(first.take_place().unwrap_err().to_string().contains("another checkpoint writes to"));
+        assert!(second.is_there().unwrap() && !look::exists(&target).unwrap());
+        second.finish().unwrap();
+        assert_eq!(look::entries(&dir).unwrap(), [target]);
+        std::fs::remove_dir_all(dir).unwrap();
     }
 }
