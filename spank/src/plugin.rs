@@ -548,10 +548,16 @@ pub(crate) fn task_exit(spank: &Spank, _: &[&CStr]) -> i32 {
     if state.options.save.is_none() || spank.number(Number::LocalTasks) != Some(state.tasks_ended) {
         return 0;
     }
-    // Slurm drains the node of a step that has been killed and does not end. The kill may be half that time ago, and the user can
-    // stop this call, which is no process of the step. Tasks that were not killed have saved it themselves.
-    let limit = arguments::unkillable_step_timeout(&slurm_conf().unwrap_or_default()) / 2;
-    end(&state, &state.environment, Some(limit.min(SAVE_LIMIT)))
+    // Tasks that were not killed have saved it themselves.
+    end(&state, &state.environment, Some(limit_in_step(SAVE_LIMIT)))
+}
+
+/// How long a call at the end of a step may take, at most `most`. Slurm drains the node of a step that has been killed and does not end
+/// within UnkillableStepTimeout, which begins anew when the first such call is over. The user can stop a call, which is no process of the
+/// step; it is killed 5 s behind its limit then.
+fn limit_in_step(most: Duration) -> Duration {
+    let timeout = arguments::unkillable_step_timeout(&slurm_conf().unwrap_or_default());
+    most.min((timeout / 2).saturating_sub(Duration::from_secs(5)).max(Duration::from_secs(5)))
 }
 
 /// slurm_spank_exit: in slurmstepd, as root, when nothing of the step runs any more.
@@ -560,7 +566,7 @@ pub(crate) fn exit(_: &Spank, _: &[&CStr]) -> i32 {
     if ffi::context() == Context::Remote && state.enabled && state.prepared == Prepared::Yes {
         let mut environment = state.environment.clone();
         environment.retain(|entry| !entry.to_bytes().starts_with(b"RT_CONTAINER_SAVE="));
-        end(&state, &environment, Some(END_LIMIT));
+        end(&state, &environment, Some(limit_in_step(END_LIMIT)));
     }
     0
 }

@@ -924,6 +924,18 @@ fn config_of_somebody_else(ctx: &Ctx) {
     fs::rename(ctx.path("aside"), &bundle).unwrap();
     fs::hard_link(step.bundle.dir.join("config.json"), bundle.join("config.json")).unwrap();
     run().fails(&["config.json", "another name"]);
+    // A directory of the caller's that was there before, as of an archive that he has unpacked where the group may write.
+    let job = ctx.mkdir("oci-job");
+    fs::rename(&bundle, job.join("task")).unwrap();
+    let run = || ctx.rt(["slurm", "run", "--bundle"]).arg(job.join("task")).arg(step.id(0));
+    run().fails(&["bundle", "older than the directory above"]);
+    fs::create_dir(job.join("new")).unwrap();
+    ctx.give(&job.join("new"));
+    fs::rename(job.join("task/config.json"), job.join("new/config.json")).unwrap();
+    fs::remove_dir_all(job.join("task")).unwrap();
+    fs::rename(job.join("new"), job.join("task")).unwrap();
+    fs::remove_file(step.bundle.dir.join("config.json")).unwrap();
+    run().fails(&["config.json", "older than the directory above"]);
 }
 
 /// Slurm takes over what a bundle says, hooks among it, wherever the bundle lies and whoever can write it.

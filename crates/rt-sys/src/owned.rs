@@ -5,7 +5,7 @@ use crate::fd::Seen;
 use crate::nfs4_acl::{self, List};
 use crate::{bail, caller, fd, mount};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{self, FileType, Mode, OFlags, Stat};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 use std::cell::RefCell;
 use std::path::Path;
@@ -41,14 +41,32 @@ pub fn read_among_others(path: &Path) -> Result<Vec<u8>> {
     if owned.strangers_can_write(&file)? || owned.stat.st_nlink > 1 {
         bail!("others can write it, or it has another name");
     }
+    require_not_older(&file, &dir)?;
     fd::read_all(file)
+}
+
+/// Refuses what was there before the directory above `dir`, in which nobody but root renames: it has been brought from elsewhere. Where
+/// the file system tells no time of birth, nothing is refused.
+fn require_not_older(what: &OwnedFd, dir: &OwnedFd) -> Result<()> {
+    let above = fs::openat(dir, "..", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    match (birth(what)?, birth(&above)?) {
+        (Some(what), Some(above)) if what < above => bail!("it is older than the directory above its own"),
+        _ => Ok(()),
+    }
+}
+
+/// When a file was made, in seconds and nanoseconds; `None` where its file system does not say.
+fn birth(file: &OwnedFd) -> Result<Option<(i64, u32)>> {
+    let stat = fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME)?;
+    let is_known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
+    Ok(is_known.then_some((stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec)))
 }
 
 /// Opens the directory `path` of root's or the caller's, on a way on which others can rename, as below a directory that a group may
 /// write to. So no link leads there but root's: one of the caller's may have been brought from elsewhere.
 ///
 /// # Errors
-/// It is another's or none, or a link that is not root's leads there; those of open(2).
+/// It is another's, none or older than the directory above, or a link that is not root's leads there; those of open(2).
 pub fn open_among_others(path: &Path) -> Result<OwnedFd> {
     let found = RefCell::new(None);
     let place = fd::walk(fs::CWD, path, |seen, owned, what| {
@@ -63,7 +81,7 @@ pub fn open_among_others(path: &Path) -> Result<OwnedFd> {
         })
     })?;
     match (place, found.into_inner()) {
-        (None, Some(dir)) => Ok(dir),
+        (None, Some(dir)) => require_not_older(&dir, &dir).map(|()| dir),
         (None, None) => Err(Errno::NOENT.into()),
         (Some(place), _) => bail!("others can have put {place} there"),
     }
