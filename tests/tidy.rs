@@ -360,7 +360,7 @@ const DROPPED: [(&str, usize, &str); 49] = [
     ("pull/src/save/mod.rs", 1, "what cannot be proven to be a layout is not replaced"),
     ("src/checkpoint/gate.rs", 3, "without an answer nothing goes on"),
     ("src/checkpoint/reach.rs", 1, "what cannot be looked at is not the container's"),
-    ("src/checkpoint/watches.rs", 3, "what cannot be looked at is not found there"),
+    ("src/checkpoint/watches.rs", 2, "what cannot be looked at is not found there"),
     ("src/cli/events.rs", 2, "a figure that cannot be read is left out"),
     ("src/cli/operand.rs", 2, "another user's file stops nobody, whatever he makes the kernel say of it"),
     ("src/cli/slurm/broadcast.rs", 1, "what cannot be looked at is not removed"),
