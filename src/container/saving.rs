@@ -30,7 +30,11 @@ pub(crate) fn show_as_bundle(store: &Store, mut images: ImageMounts, id: &str) -
     enter_namespaces()?;
     let dir = open_bundle(&bundle, kept.is_file)?;
     let context = || format!("bundle {}", bundle.display());
-    let config = text_of(&dir, "config.json").context(context)?.ok_or_else(|| err!("it has no config.json"));
+    // Others can have put a link there, to have their choice of the caller's files saved.
+    let is_users = mounted.is_none() && !rt_image_store::is_stored(&bundle);
+    let links = if is_users { OFlags::empty() } else { OFlags::NOFOLLOW };
+    let text_of = |name| text_of(&dir, name, links).context(context);
+    let config = text_of("config.json")?.ok_or_else(|| err!("it has no config.json"));
     let mut spec = config.and_then(rt_spec::Config::parse).context(context)?.spec;
     let root = spec.root_mut().as_mut().ok_or_else(|| err!("root is missing")).context(context)?;
     let open = |root: &Path, links| {
@@ -39,16 +43,16 @@ pub(crate) fn show_as_bundle(store: &Store, mut images: ImageMounts, id: &str) -
     };
     let image = match mounted {
         Some(mounted) => open(&mounted, OFlags::empty()),
-        // Others can have written that config, or a link in place of the root, to have their choice of the caller's files saved.
-        None if rt_image_store::is_stored(&bundle) => open(Path::new(rt_image_store::ROOT), OFlags::NOFOLLOW),
-        None => open(root.path(), OFlags::empty()),
+        None if is_users => open(root.path(), links),
+        // Nor does that config say where the root is.
+        None => open(Path::new(rt_image_store::ROOT), links),
     }
     .context(context)?;
     root.set_path("rootfs".into());
     annotations::forget(&mut spec, annotations::ANNOTATION_IMAGE_FILE);
     let text = serde_json::to_vec(&spec).map_err(|e| err!("{e}"))?;
     // What the image says of itself, where the bundle has it.
-    let of_image = text_of(&dir, "image.json").context(context)?;
+    let of_image = text_of("image.json")?;
     let overlay = overlay(&image, &kept.layer)?;
     let shown = private_directory(store, id)?;
     write_new(&shown.join("config.json"), &text)?;
@@ -81,10 +85,10 @@ fn open_bundle(path: &Path, is_mounted: bool) -> Result<OwnedFd> {
 
 /// What is in the file `name` of a bundle; `None` where it has no such file. One that cannot be read is an error: the saved image
 /// would not say it.
-fn text_of(bundle: &OwnedFd, name: &str) -> Result<Option<Vec<u8>>> {
+fn text_of(bundle: &OwnedFd, name: &str, links: OFlags) -> Result<Option<Vec<u8>>> {
     let context = || format!("read {name}");
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = match fs::openat(bundle, name, flags, Mode::empty()) {
+    let file = match fs::openat(bundle, name, flags | links, Mode::empty()) {
         Err(Errno::NOENT) => return Ok(None),
         file => file.context(context)?,
     };

@@ -1675,6 +1675,15 @@ fn what_a_team_saves(ctx: &Ctx) {
     save().fails(&["rootfs"]);
     fs::remove_file(&root).unwrap();
     fs::rename(&aside, &root).unwrap();
+    for name in ["config.json", "image.json"] {
+        let (file, own) = (bundle.join(name), secret.join("config.json"));
+        fs::write(&own, fs::read(shows.join("config.json")).unwrap()).unwrap();
+        let _ = fs::rename(&file, &aside);
+        symlink(&own, &file).unwrap();
+        save().fails(&[name, "symbolic links"]);
+        fs::remove_file(&file).unwrap();
+        let _ = fs::rename(&aside, &file);
+    }
     fs::rename(bundle.join("config.json"), &aside).unwrap();
     sys::mkfifo(&bundle.join("config.json")).unwrap();
     save().fails(&["config.json"]);

@@ -840,11 +840,13 @@ fn root_of(path: &Path) -> Result<OwnedFd> {
 
 /// The same, and the config of its image.
 fn stored(path: &Path) -> Result<(OwnedFd, Value)> {
-    let (dir, root) = (bundle::open(path)?, root_of(path)?);
+    let dir = bundle::open(path)?;
+    let root = disk::open_dir(dir.as_fd(), rt_image_store::ROOT.as_bytes())?;
     let config = match bundle::image_config(dir.as_fd())? {
         Some(config) => config,
         None => {
-            let text = fd::read_if_regular(&path.join("config.json"), 8 << 20)?;
+            // Nor by a link, where others can write in the store: they would choose which file is shown.
+            let text = disk::read_if_there(dir.as_fd(), b"config.json", 8 << 20)?;
             let text = text.ok_or_else(|| err!("{}: no bundle", path.display()))?;
             let config: Value =
                 serde_json::from_slice(&text).map_err(|e| err!("{}/config.json: {e}", path.display()))?;
@@ -852,4 +854,26 @@ fn stored(path: &Path) -> Result<(OwnedFd, Value)> {
         }
     };
     Ok((root, config))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn no_link_in_a_stored_bundle_is_followed() {
+        let dir = std::env::temp_dir().join(format!("rt-stored-{}", std::process::id()));
+        let bundle = dir.join("bundles").join(format!("sha256-{}", "ab".repeat(32)));
+        std::fs::create_dir_all(bundle.join("rootfs")).unwrap();
+        std::fs::write(dir.join("private"), r#"{"process":{"env":["TOKEN=secret"]}}"#).unwrap();
+        symlink(dir.join("private"), bundle.join("config.json")).unwrap();
+        assert!(stored(&bundle).unwrap_err().is(libc::ELOOP));
+        std::fs::rename(dir.join("private"), bundle.join("config.json")).unwrap();
+        assert!(stored(&bundle).is_ok());
+        std::fs::rename(&bundle, dir.join("elsewhere")).unwrap();
+        symlink(dir.join("elsewhere"), &bundle).unwrap();
+        assert!(stored(&bundle).unwrap_err().is(libc::ELOOP));
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 }
