@@ -67,6 +67,7 @@ use rt_sys::bail;
 use rt_sys::caller::Caller;
 use rt_sys::error::Result;
 use rt_sys::ns::Namespaces;
+use rt_sys::owned::AmongOthers;
 use rt_sys::seccomp::Filter;
 use rustix::fd::{AsFd, BorrowedFd, RawFd};
 use std::path::{Path, PathBuf};
@@ -81,6 +82,8 @@ pub(crate) struct CreateOptions {
     pub bundle: PathBuf,
     /// The bundle is the working directory, and was found in a store.
     pub bundle_is_stored: bool,
+    /// The same, of a bundle that Slurm has made for a task.
+    pub slurms_directory: Option<AmongOthers>,
     /// The image file that a task's container is made from, in place of a bundle.
     pub image_file: Option<PathBuf>,
     /// Another name than `<bundle>/config.json` (crun's `--config`).
@@ -349,9 +352,9 @@ impl CreateOptions {
     fn enter_bundle(&mut self) -> Result<()> {
         self.make_absolute()?;
         match self.has_slurms_config() {
-            true => plan::enter_bundle_of_slurm(&self.bundle)?,
-            false => plan::enter_bundle(&self.bundle)?,
-        };
+            true => self.slurms_directory = Some(plan::enter_bundle_of_slurm(&self.bundle)?),
+            false => drop(plan::enter_bundle(&self.bundle)?),
+        }
         self.bundle_is_stored = rt_image_store::is_stored(&self.bundle);
         self.bundle = PathBuf::from(".");
         Ok(())

@@ -78,20 +78,20 @@ pub struct Config {
 impl Config {
     /// Loads the config at `path`.
     pub fn load(path: &Path) -> Result<Self> {
-        Self::load_by(rt_sys::fd::read_file, path)
+        Self::of(rt_sys::fd::read_file(path), path)
     }
 
-    /// The same, where others can rename, by [`rt_sys::owned::read_among_others`].
+    /// Loads the config `name` in a directory in which others can rename.
     ///
     /// # Errors
-    /// It is neither root's nor the caller's.
-    pub fn load_among_others(path: &Path) -> Result<Self> {
-        Self::load_by(rt_sys::owned::read_among_others, path)
+    /// Others can have put it there.
+    pub fn load_among_others(dir: &rt_sys::owned::AmongOthers, name: &Path) -> Result<Self> {
+        Self::of(dir.read(name.as_os_str()), name)
     }
 
-    fn load_by(read: fn(&Path) -> Result<Vec<u8>>, path: &Path) -> Result<Self> {
+    fn of(text: Result<Vec<u8>>, path: &Path) -> Result<Self> {
         let shown = || path.display().to_string();
-        let text = read(path).map_err(|e| match e.errno() {
+        let text = text.map_err(|e| match e.errno() {
             Some(libc::ENOENT) => e.context(format!("JSON specification file {} not found", shown())),
             _ => e.context(format!("read {}", shown())),
         })?;

@@ -8,6 +8,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 use std::cell::RefCell;
+use std::ffi::OsStr;
 use std::path::Path;
 
 /// NFS_SUPER_MAGIC (linux/magic.h).
@@ -21,70 +22,87 @@ pub struct Owned {
     is_on_nfs: bool,
 }
 
-/// What is in the regular file `path` of root's or the caller's that nobody else can write, in a directory that
-/// [`open_among_others`] opens. It has this name alone: others can link what they may write to.
-///
-/// # Errors
-/// It is another's, or is none; those of open(2) and read(2).
-pub fn read_among_others(path: &Path) -> Result<Vec<u8>> {
-    let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else { bail!("it is no file") };
-    let dir = open_among_others(dir)?;
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = fs::openat(&dir, name, flags, Mode::empty())?;
-    let owned = Owned::of(&file)?;
-    if FileType::from_raw_mode(owned.stat.st_mode) != FileType::RegularFile {
-        bail!("it is no file");
-    }
-    if !caller::is_trusted(owned.stat.st_uid) {
-        bail!("it is a file of uid {}, and neither root's nor the caller's", owned.stat.st_uid);
-    }
-    if owned.strangers_can_write(&file)? || owned.stat.st_nlink > 1 {
-        bail!("others can write it, or it has another name");
-    }
-    require_not_older(&file, &dir)?;
-    fd::read_all(file)
+/// A directory of root's or the caller's, on a way on which others can rename, as below a directory that a group may write to: they can
+/// bring something of the caller's there that holds their words, such as an archive that he has unpacked.
+#[derive(Debug)]
+pub struct AmongOthers {
+    /// The directory.
+    pub dir: OwnedFd,
+    /// When the directory was made in which it was looked up. What is older has been brought there.
+    above: Option<Birth>,
 }
 
-/// Refuses what was there before the directory above `dir`, in which nobody but root renames: it has been brought from elsewhere. Where
-/// the file system tells no time of birth, nothing is refused.
-fn require_not_older(what: &OwnedFd, dir: &OwnedFd) -> Result<()> {
-    let above = fs::openat(dir, "..", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    match (birth(what)?, birth(&above)?) {
-        (Some(what), Some(above)) if what < above => bail!("it is older than the directory above its own"),
-        _ => Ok(()),
+type Birth = (i64, u32);
+
+impl AmongOthers {
+    /// Opens the directory `path`. No link leads there but root's.
+    ///
+    /// # Errors
+    /// It is another's, none or older than the directory above, or a link that is not root's leads there; those of open(2).
+    pub fn open(path: &Path) -> Result<AmongOthers> {
+        let (found, above) = (RefCell::new(None), RefCell::new(None));
+        let keep = |place: &RefCell<Option<OwnedFd>>, seen: BorrowedFd<'_>| -> Result<()> {
+            *place.borrow_mut() = Some(seen.try_clone_to_owned().context(|| path.display())?);
+            Ok(())
+        };
+        let place = fd::walk(fs::CWD, path, |seen, owned, what| {
+            Ok(match what {
+                Seen::Directory => keep(&above, seen).map(|()| true)?,
+                // The walk has looked whether it is root's or the caller's.
+                Seen::Link => owned.stat.st_uid != caller::uid() || caller::uid() == 0,
+                Seen::End => keep(&found, seen).map(|()| caller::is_trusted(owned.stat.st_uid))?,
+            })
+        })?;
+        let dir = match (place, found.into_inner()) {
+            (None, Some(dir)) => dir,
+            (None, None) => return Err(Errno::NOENT.into()),
+            (Some(place), _) => bail!("others can have put {place} there"),
+        };
+        // Not its "..": it can be moved at any time.
+        let above = above.into_inner().map(|above| birth(&above)).transpose()?.flatten();
+        let found = AmongOthers { dir, above };
+        found.require_not_older(&found.dir)?;
+        Ok(found)
+    }
+
+    /// What is in its regular file `name`, of root's or the caller's, that nobody else can write. It has this name alone: others can link
+    /// what they may write to.
+    ///
+    /// # Errors
+    /// It is another's, none or older than the directory above; those of open(2) and read(2).
+    pub fn read(&self, name: &OsStr) -> Result<Vec<u8>> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = fs::openat(&self.dir, name, flags, Mode::empty())?;
+        let owned = Owned::of(&file)?;
+        if FileType::from_raw_mode(owned.stat.st_mode) != FileType::RegularFile {
+            bail!("it is no file");
+        }
+        if !caller::is_trusted(owned.stat.st_uid) {
+            bail!("it is a file of uid {}, and neither root's nor the caller's", owned.stat.st_uid);
+        }
+        if owned.strangers_can_write(&file)? || owned.stat.st_nlink > 1 {
+            bail!("others can write it, or it has another name");
+        }
+        self.require_not_older(&file)?;
+        fd::read_all(file)
+    }
+
+    /// Where the file system tells no time of birth, nothing is refused.
+    fn require_not_older(&self, what: &OwnedFd) -> Result<()> {
+        match (birth(what)?, self.above) {
+            (Some(what), Some(above)) if what < above => {
+                bail!("it is older than the directory above its own")
+            }
+            _ => Ok(()),
+        }
     }
 }
 
 /// When a file was made, in seconds and nanoseconds; `None` where its file system does not say.
-fn birth(file: &OwnedFd) -> Result<Option<(i64, u32)>> {
+fn birth(file: &OwnedFd) -> Result<Option<Birth>> {
     let stat = fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME)?;
     let is_known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
     Ok(is_known.then_some((stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec)))
-}
-
-/// Opens the directory `path` of root's or the caller's, on a way on which others can rename, as below a directory that a group may
-/// write to. So no link leads there but root's: one of the caller's may have been brought from elsewhere.
-///
-/// # Errors
-/// It is another's, none or older than the directory above, or a link that is not root's leads there; those of open(2).
-pub fn open_among_others(path: &Path) -> Result<OwnedFd> {
-    let found = RefCell::new(None);
-    let place = fd::walk(fs::CWD, path, |seen, owned, what| {
-        Ok(match what {
-            Seen::Directory => true,
-            // The walk has looked whether it is root's or the caller's.
-            Seen::Link => owned.stat.st_uid != caller::uid() || caller::uid() == 0,
-            Seen::End => {
-                *found.borrow_mut() = Some(seen.try_clone_to_owned().context(|| path.display())?);
-                caller::is_trusted(owned.stat.st_uid)
-            }
-        })
-    })?;
-    match (place, found.into_inner()) {
-        (None, Some(dir)) => require_not_older(&dir, &dir).map(|()| dir),
-        (None, None) => Err(Errno::NOENT.into()),
-        (Some(place), _) => bail!("others can have put {place} there"),
-    }
 }
 
 impl Owned {

@@ -16,7 +16,8 @@ use rt_launch::task::{JobDirectory, TaskContext, TaskId};
 use rt_spec::asked_mounts;
 use rt_spec::rootless::UserMap;
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::{bail, caller, err, fd, look, owned, process, signal, start, tty};
+use rt_sys::owned::AmongOthers;
+use rt_sys::{bail, caller, err, fd, look, process, signal, start, tty};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -163,8 +164,11 @@ pub(super) fn arguments() -> Result<u8> {
 /// the error only.
 fn execute_with(call: &Call, file: &Path) -> Result<Error> {
     // The directory that Slurm makes for a task is open to the group of the job.
-    let text =
-        owned::read_among_others(file).context(|| format!("--environment: read {}", file.display()))?;
+    let read = || {
+        let (Some(dir), Some(name)) = (file.parent(), file.file_name()) else { bail!("it is no file") };
+        AmongOthers::open(dir)?.read(name)
+    };
+    let text = read().context(|| format!("--environment: read {}", file.display()))?;
     let mut words = crate::cli::own_words();
     // The words before the operands, without this flag: what stands behind -- is the program's.
     let end = words.iter().position(|word| word == "--").unwrap_or(words.len());

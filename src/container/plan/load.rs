@@ -14,7 +14,8 @@ use rt_spec::{Config, Process, Spec, annotations, asked_mounts, environment};
 use rt_sys::caller::Caller;
 use rt_sys::caps::Sets;
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::{bail, caller, err, fd, look, owned};
+use rt_sys::owned::AmongOthers;
+use rt_sys::{bail, caller, err, fd, look};
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -70,8 +71,10 @@ impl BundleConfig {
                 others = foreign::config(&bundle, is_stored).context(shown)?;
                 match &others {
                     Some(text) => Config::parse(text.clone()),
-                    None if options.has_slurms_config() => merged(&bundle),
-                    None => Config::load(Path::new("config.json")),
+                    None => match &options.slurms_directory {
+                        Some(dir) => merged(dir, &bundle),
+                        None => Config::load(Path::new("config.json")),
+                    },
                 }
                 .context(shown)?
             }
@@ -91,8 +94,8 @@ impl BundleConfig {
 }
 
 /// The config that Slurm has made for a task of a bundle's, in a directory that is open to the group of the job.
-fn merged(bundle: &Path) -> Result<Config> {
-    let config = Config::load_among_others(Path::new("config.json"))?;
+fn merged(dir: &AmongOthers, bundle: &Path) -> Result<Config> {
+    let config = Config::load_among_others(dir, Path::new("config.json"))?;
     if let Some(root) = config.spec.root() {
         foreign::refuse_merged(&bundle.join(root.path()))?;
     }
@@ -173,10 +176,10 @@ pub(crate) fn enter_bundle(bundle: &Path) -> Result<PathBuf> {
 }
 
 /// The same for the directory that Slurm has made for a task, in one in which the group of the job can rename.
-pub(crate) fn enter_bundle_of_slurm(bundle: &Path) -> Result<PathBuf> {
-    let dir = owned::open_among_others(bundle).context(|| shown_bundle(bundle))?;
-    rustix::process::fchdir(dir).context(|| shown_bundle(bundle))?;
-    entered(bundle)
+pub(crate) fn enter_bundle_of_slurm(bundle: &Path) -> Result<AmongOthers> {
+    let opened = AmongOthers::open(bundle).context(|| shown_bundle(bundle))?;
+    rustix::process::fchdir(&opened.dir).context(|| shown_bundle(bundle))?;
+    Ok(opened)
 }
 
 fn shown_bundle(bundle: &Path) -> String {
