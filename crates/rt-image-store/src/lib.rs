@@ -230,14 +230,15 @@ pub fn is_bundle_name(name: &str) -> bool {
 /// True for the path of a bundle in a store. Its root is the directory [`ROOT`] in it, whatever its config says: a name chose
 /// it, and others may have written that config.
 pub fn is_stored(bundle: &Path) -> bool {
-    store_of(bundle).is_some()
+    in_store(bundle).is_some()
 }
 
-/// The store of a bundle, by the path of the bundle alone.
-pub fn store_of(bundle: &Path) -> Option<&Path> {
-    let name = bundle.file_name().and_then(OsStr::to_str);
+/// The store that a bundle is in, by the path of the bundle alone, and the bundle's path from there.
+pub fn in_store(bundle: &Path) -> Option<(&Path, PathBuf)> {
+    let name = bundle.file_name().filter(|name| name.to_str().is_some_and(is_bundle_name))?;
     let bundles = bundle.parent().filter(|dir| dir.file_name() == Some(OsStr::new(BUNDLES)))?;
-    name.is_some_and(is_bundle_name).then(|| bundles.parent().unwrap_or(Path::new("")))
+    let store = bundles.parent().filter(|store| !store.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Some((store, Path::new(BUNDLES).join(name)))
 }
 
 /// Opens a bundle at a path that [`is_stored`] is true for, as a place in the tree (O_PATH). Who can write in the store may have put
@@ -247,10 +248,8 @@ pub fn store_of(bundle: &Path) -> Option<&Path> {
 /// Those of openat2(2); ELOOP for a link.
 pub fn open_stored(bundle: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let store = store_of(bundle).ok_or(Errno::INVAL)?;
-    let below = bundle.strip_prefix(store).unwrap_or(bundle);
-    let store =
-        fs::open(if store.as_os_str().is_empty() { Path::new(".") } else { store }, flags, Mode::empty())?;
+    let (store, below) = in_store(bundle).ok_or(Errno::INVAL)?;
+    let store = fs::open(store, flags, Mode::empty())?;
     let links = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     fs::openat2(store, below, flags, Mode::empty(), links)
 }

@@ -3,9 +3,9 @@
 use crate::error::{Context, Result};
 use crate::fd::Seen;
 use crate::nfs4_acl::{self, List};
-use crate::{bail, caller, fd, mount};
+use crate::{bail, caller, disk, fd, mount};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat, StatxFlags};
+use rustix::fs::{self, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -29,10 +29,8 @@ pub struct AmongOthers {
     /// The directory.
     pub dir: OwnedFd,
     /// When the directory was made in which it was looked up. What is older has been brought there.
-    above: Option<Birth>,
+    above: Option<(i64, u32)>,
 }
-
-type Birth = (i64, u32);
 
 impl AmongOthers {
     /// Opens the directory `path`. No link leads there but root's.
@@ -59,7 +57,10 @@ impl AmongOthers {
             (Some(place), _) => bail!("others can have put {place} there"),
         };
         // Not its "..": it can be moved at any time.
-        let above = above.into_inner().map(|above| birth(&above)).transpose()?.flatten();
+        let above = match above.into_inner() {
+            Some(above) => disk::born(above.as_fd())?,
+            None => None,
+        };
         let found = AmongOthers { dir, above };
         found.require_not_older(&found.dir)?;
         Ok(found)
@@ -89,20 +90,13 @@ impl AmongOthers {
 
     /// Where the file system tells no time of birth, nothing is refused.
     fn require_not_older(&self, what: &OwnedFd) -> Result<()> {
-        match (birth(what)?, self.above) {
+        match (disk::born(what.as_fd())?, self.above) {
             (Some(what), Some(above)) if what < above => {
                 bail!("it is older than the directory above its own")
             }
             _ => Ok(()),
         }
     }
-}
-
-/// When a file was made, in seconds and nanoseconds; `None` where its file system does not say.
-fn birth(file: &OwnedFd) -> Result<Option<Birth>> {
-    let stat = fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME)?;
-    let is_known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
-    Ok(is_known.then_some((stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec)))
 }
 
 impl Owned {

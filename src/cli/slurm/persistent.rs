@@ -93,13 +93,11 @@ fn require_same_image(
 /// Where an image lies, by no link: somebody else may be able to put one in its place later. In a store that has been done already,
 /// perhaps, so nothing of what is below the store is followed.
 fn resolved(image: &Path) -> Result<PathBuf> {
-    let (real, below) = match rt_image_store::store_of(image) {
-        Some(store) => (store, image.strip_prefix(store).unwrap_or(Path::new(""))),
-        None => (image, Path::new("")),
-    };
-    let real = std::fs::canonicalize(real).context(|| format!("image {}", image.display()))?;
-    // A slash behind a file is no name of it.
-    Ok(if below.as_os_str().is_empty() { real } else { real.join(below) })
+    match rt_image_store::in_store(image) {
+        Some((store, below)) => std::fs::canonicalize(store).map(|store| store.join(below)),
+        None => std::fs::canonicalize(image),
+    }
+    .context(|| format!("image {}", image.display()))
 }
 
 /// How an image was asked for, in one form for all directories.
