@@ -13,7 +13,7 @@ use rt_sys::process::act_as;
 use rt_sys::rootfs::PROC_MAGIC;
 use rt_sys::{bail, disk, err, fd};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{self, FileType, Mode, OFlags, Stat};
+use rustix::fs::{self, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
@@ -461,6 +461,15 @@ fn open_link(process: &Process, name: &str, path: &Path) -> Result<OwnedFd> {
 /// True where both are of one file.
 pub(super) fn is_one(one: &Stat, other: &Stat) -> bool {
     (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
+}
+
+/// Locks `file` for this process alone, or says that another has it. A file system without locks gives it to everybody.
+pub(super) fn lock_at_once(file: &OwnedFd) -> rustix::io::Result<bool> {
+    match fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => Ok(true),
+        Err(e) => Err(e),
+    }
 }
 
 /// True for a path that is noted: not for what is none, nor for the container's root, which nobody replaces, and which a layer can

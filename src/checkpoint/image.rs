@@ -2,12 +2,13 @@
 //! are 0600 by the umask, no link is followed, and a whole image is replaced by a whole one in one rename(2).
 //!
 //! Everything is done by the descriptor of the directory above, in which nobody else can rename, and nothing is removed but
-//! images, and what a call that was killed has left of one.
+//! images, and what a call that was killed has left of one. Whoever writes or removes an image holds the lock of its directory
+//! (flock(2)), which ends with its process; a file system without locks gives it to everybody.
 
-use super::files::is_one;
+use super::files::{is_one, lock_at_once};
 use super::manifest;
 use rt_image_store::word::changeable_by_others;
-use rt_sys::error::{Context, Result};
+use rt_sys::error::{Context, Error, Result};
 use rt_sys::{bail, err, fd, look, tree};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat};
@@ -52,6 +53,8 @@ pub(super) struct Draft {
     pub image: Image,
     /// Where it will be.
     place: Place,
+    /// The lock of its directory, by a descriptor of its own, which no child has.
+    _lock: OwnedFd,
     finished: bool,
 }
 
@@ -120,7 +123,8 @@ impl Place {
         // From here on the draft is removed where it is not finished.
         let dir = fs::openat(&self.above, &*name, DIRECTORY, Mode::empty());
         let dir = dir.context(|| format!("open {}", path.display()))?;
-        let draft = Draft { image: Image { path, dir }, place: self, finished: false };
+        let _lock = self.lock(&name, &dir)?;
+        let draft = Draft { image: Image { path, dir }, place: self, _lock, finished: false };
         draft.mark()?;
         Ok(draft)
     }
@@ -132,23 +136,63 @@ impl Place {
         Ok(Image { path, dir })
     }
 
-    /// Removes the image `name`, if it is there. Its mark goes last: what is left of a removal that was killed is removed, too.
+    /// Removes the image `name`, if it is there.
     fn remove(&self, name: &OsStr) -> Result<()> {
         if !self.removable(name)? {
             return Ok(());
         }
         let shown = || format!("remove {}", self.path_of(name).display());
         let dir = fs::openat(&self.above, name, DIRECTORY, Mode::empty()).context(shown)?;
+        let _lock = self.lock(name, &dir)?;
+        self.remove_locked(name, &dir)
+    }
+
+    /// Removes the image `name`, whose directory is `dir`. Its mark goes last: what is left of a removal that was killed is removed,
+    /// too.
+    fn remove_locked(&self, name: &OsStr, dir: &OwnedFd) -> Result<()> {
+        let shown = || format!("remove {}", self.path_of(name).display());
         // A new name, and no new file: a disk may be full.
-        let last = match fs::renameat(&dir, manifest::NAME, &dir, MARK) {
+        let last = match fs::renameat(dir, manifest::NAME, dir, MARK) {
             // It has its mark, or there is nothing in it.
             Ok(()) | Err(Errno::NOENT) => MARK,
             // A file system may want room for that, too. Who is killed now leaves what is refused as damaged, and can be removed.
             Err(Errno::DQUOT | Errno::NOSPC) => manifest::NAME,
             Err(e) => return Err(e).context(shown),
         };
-        tree::remove_contents(&dir, Some(last.as_bytes())).context(shown)?;
-        tree::remove(&self.above, name.as_bytes(), None).context(shown)
+        tree::remove_contents(dir, Some(last.as_bytes())).context(shown)?;
+        match fs::unlinkat(dir, last, AtFlags::empty()) {
+            Err(Errno::NOENT) => {}
+            removed => removed.context(shown)?,
+        }
+        // Not what has the name meanwhile.
+        fs::unlinkat(&self.above, name, AtFlags::REMOVEDIR).context(shown)
+    }
+
+    /// Locks the image `name`, whose directory is `dir`.
+    ///
+    /// # Errors
+    /// Another call writes or removes it, or has put it in its place meanwhile.
+    fn lock(&self, name: &OsStr, dir: &OwnedFd) -> Result<OwnedFd> {
+        let shown = || format!("lock {}", self.path_of(name).display());
+        let lock = fs::openat(dir, ".", DIRECTORY, Mode::empty()).context(shown)?;
+        match lock_at_once(&lock).context(shown)? && self.has(name, dir)? {
+            true => Ok(lock),
+            false => Err(self.has_another_writer()),
+        }
+    }
+
+    /// True where `dir` has the name.
+    fn has(&self, name: &OsStr, dir: &OwnedFd) -> Result<bool> {
+        match fs::statat(&self.above, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(there) => Ok(is_one(&there, &fd::stat(dir)?)),
+            Err(Errno::NOENT) => Ok(false),
+            Err(e) => Err(e).context(|| format!("look at {}", self.path_of(name).display())),
+        }
+    }
+
+    fn has_another_writer(&self) -> Error {
+        err!("another checkpoint writes to {}, too", self.path.display())
+            .hint("name a directory for each container")
     }
 
     /// False where nothing has the name.
@@ -257,20 +301,14 @@ impl Draft {
         self.take_place()
     }
 
-    /// True unless another call has taken it for what one that was killed has left, and removed it.
+    /// True unless another call has taken it for what one that was killed has left, and removed it: where there are no locks.
     fn is_there(&self) -> Result<bool> {
-        let Draft { image, place, .. } = self;
-        match fs::statat(&place.above, place.beside("new"), AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(there) => Ok(is_one(&there, &fd::stat(&image.dir)?)),
-            Err(Errno::NOENT) => Ok(false),
-            Err(e) => Err(e).context(|| format!("look at {}", image.path.display())),
-        }
+        self.place.has(&self.place.beside("new"), &self.image.dir)
     }
 
     fn take_place(mut self) -> Result<()> {
         if !self.is_there()? {
-            return Err(err!("another checkpoint writes to {}, too", self.place.path.display())
-                .hint("name a directory for each container"));
+            return Err(self.place.has_another_writer());
         }
         let Draft { image, place, .. } = &self;
         let shown = || format!("rename {} to {}", image.path.display(), place.path.display());
@@ -299,7 +337,11 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        let remove = |is_there| if is_there { self.place.remove(&self.place.beside("new")) } else { Ok(()) };
+        let Draft { image, place, .. } = &self;
+        let remove = |is_there: bool| match is_there {
+            true => place.remove_locked(&place.beside("new"), &image.dir),
+            false => Ok(()),
+        };
         if !self.finished
             && let Err(e) = self.is_there().and_then(remove)
         {
@@ -404,18 +446,70 @@ fn open_part(image: &Image, path: &Path, flags: OFlags) -> Result<Option<OwnedFd
 mod tests {
     use super::*;
 
+    /// A directory of a test's, which goes with it, and the place of an image in it.
+    struct Own(PathBuf);
+
+    impl Own {
+        fn new(name: &str) -> (Own, PathBuf) {
+            let own = Own(std::env::temp_dir().join(format!("rt-draft-{}-{name}", std::process::id())));
+            let target = own.0.join("image");
+            (own, target)
+        }
+    }
+
+    impl Drop for Own {
+        fn drop(&mut self) {
+            std::fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    fn says_another<T: std::fmt::Debug>(result: Result<T>) {
+        let said = result.unwrap_err().to_string();
+        assert!(said.contains("another checkpoint writes to"), "{said}");
+    }
+
+    #[test]
+    fn a_draft_is_not_removed_while_it_is_written() {
+        let (own, target) = Own::new("locked");
+        let first = Draft::begin(&target).unwrap();
+        std::fs::write(first.image.path.join(manifest::NAME), "{}").unwrap();
+        // Before and behind the moment in which it has no mark any more, as where it is at work on the disk.
+        says_another(Draft::begin(&target));
+        fs::unlinkat(&first.image.dir, MARK, AtFlags::empty()).unwrap();
+        says_another(Draft::begin(&target));
+        first.take_place().unwrap();
+        assert_eq!(look::entries(&own.0).unwrap(), std::slice::from_ref(&target));
+        assert!(target.join(manifest::NAME).exists());
+        // What is left of one that was killed has no lock.
+        let killed = std::mem::ManuallyDrop::new(Draft::begin(&target).unwrap());
+        fs::flock(&killed._lock, fs::FlockOperation::Unlock).unwrap();
+        Draft::begin(&target).unwrap();
+        assert_eq!(look::entries(&own.0).unwrap(), [target]);
+    }
+
+    #[test]
+    fn what_has_its_place_meanwhile_is_not_removed() {
+        let (own, target) = Own::new("meanwhile");
+        let first = Draft::begin(&target).unwrap();
+        std::fs::write(first.image.path.join(manifest::NAME), "{}").unwrap();
+        let place = Place::find(&target).unwrap();
+        let seen = place.open(&place.beside("new")).unwrap();
+        first.finish().unwrap();
+        says_another(place.lock(&place.beside("new"), &seen.dir));
+        assert_eq!(look::entries(&own.0).unwrap(), [target]);
+    }
+
     #[test]
     fn a_draft_takes_no_place_by_that_of_another() {
-        let dir = std::env::temp_dir().join(format!("rt-draft-{}", std::process::id()));
-        let target = dir.join("image");
+        let (own, target) = Own::new("place");
         let first = Draft::begin(&target).unwrap();
-        // As where it is at work on the disk.
-        fs::unlinkat(&first.image.dir, MARK, AtFlags::empty()).unwrap();
+        // As where there are no locks.
+        std::fs::rename(&first.image.path, own.0.join("emptied")).unwrap();
         let second = Draft::begin(&target).unwrap();
-        assert!(first.take_place().unwrap_err().to_string().contains("another checkpoint writes to"));
+        says_another(first.take_place());
         assert!(second.is_there().unwrap() && !look::exists(&target).unwrap());
+        std::fs::remove_dir_all(own.0.join("emptied")).unwrap();
         second.finish().unwrap();
-        assert_eq!(look::entries(&dir).unwrap(), [target]);
-        std::fs::remove_dir_all(dir).unwrap();
+        assert_eq!(look::entries(&own.0).unwrap(), [target]);
     }
 }

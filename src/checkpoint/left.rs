@@ -4,7 +4,7 @@
 //! what is there. So `rt` looks before. A file in an image says that a restore of it has begun: where that was killed, what has a name
 //! of criu's, and could be what criu was making, is removed. All else stays, and is named.
 
-use super::files::is_one;
+use super::files::{is_one, lock_at_once};
 use super::image::Image;
 use super::inside::Inside;
 use super::numbers;
@@ -13,7 +13,7 @@ use super::reach::unknown_form;
 use rt_sys::error::{Context, Result};
 use rt_sys::{err, fd};
 use rustix::fd::OwnedFd;
-use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 use std::ffi::{OsStr, OsString};
@@ -85,14 +85,9 @@ fn open_mark(image: &Image) -> Result<Option<OwnedFd>> {
             Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOSPC | Errno::DQUOT) => return Ok(None),
             mark => mark.context(shown)?,
         };
-        match fs::flock(&mark, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => {
-                let _ = rustix::thread::nanosleep(&PAUSE);
-                continue;
-            }
-            // A file system without locks has them for nobody.
-            Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => {}
-            locked => locked.context(shown)?,
+        if !lock_at_once(&mark).context(shown)? {
+            let _ = rustix::thread::nanosleep(&PAUSE);
+            continue;
         }
         // Whoever had it may have removed it meanwhile.
         if fd::stat(&mark)?.st_nlink > 0 {
