@@ -888,12 +888,14 @@ fn bundles_of_a_team(ctx: &Ctx) {
         assert_eq!(config["root"]["path"], json!("rootfs"));
         assert!(!config["mounts"].to_string().contains("/mnt"), "{config}");
         assert!(!ctx.path("hooked").exists(), "{}", path.display());
-        // Nor does a link in the root's place show a directory of the host.
+        // Nor does a link in the root's place show a directory of the host, or a file that can be exchanged for one to an image.
         let (root, aside) = (bundle.join("rootfs"), bundle.join("aside"));
         fs::rename(&root, &aside).unwrap();
-        symlink("/", &root).unwrap();
-        rt(ctx, &["run", "--pull", "never", "x.org/x:1"]).fails(&["rootfs"]);
-        fs::remove_file(&root).unwrap();
+        for make in [|root: &Path| symlink("/", root), |root: &Path| fs::write(root, "")] {
+            make(&root).unwrap();
+            rt(ctx, &["run", "--pull", "never", "x.org/x:1"]).fails(&["rootfs: not a directory, and others"]);
+            fs::remove_file(&root).unwrap();
+        }
         fs::rename(&aside, &root).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
     }
@@ -901,6 +903,11 @@ fn bundles_of_a_team(ctx: &Ctx) {
     // between the moment in which a name is resolved and that in which the bundle is entered.
     fs::remove_file(ctx.path("hooked")).unwrap_or_default();
     let (bundles, aside) = (bundle.parent().unwrap(), ctx.path("images/aside"));
+    // A link of the caller's own, from a time when the place was an honest one.
+    let own = ctx.path("tool");
+    symlink(&bundle, &own).unwrap();
+    rt(ctx, &["run", own.to_str().unwrap(), "--", "/probe"]).ok();
+    fs::remove_file(ctx.path("hooked")).unwrap();
     for (place, inner) in [(bundle.as_path(), ""), (bundles, bundle.file_name().unwrap().to_str().unwrap())] {
         fs::rename(place, &aside).unwrap();
         let elsewhere = ctx.path("elsewhere");
@@ -909,7 +916,15 @@ fn bundles_of_a_team(ctx: &Ctx) {
         assert!(ctx.path("hooked").exists(), "by that path it is the caller's choice");
         fs::remove_file(ctx.path("hooked")).unwrap();
         symlink(&elsewhere, place).unwrap();
-        rt(ctx, &["run", bundle.to_str().unwrap(), "--", "/probe"]).fails(&["bundle", "symbolic links"]);
+        let says = ["bundle", "the store itself can be one"];
+        for way in [&bundle, &own] {
+            rt(ctx, &["run", way.to_str().unwrap(), "--", "/probe"]).fails(&says);
+        }
+        rt(ctx, &["save", "-q", own.to_str().unwrap(), "oci-archive:x.tar"]).fails(&says[1..]);
+        if place == bundle {
+            let name = bundle.file_name().unwrap().to_str().unwrap();
+            rt(ctx, &["run", &format!("./{name}"), "--", "/probe"]).cwd(bundles).fails(&says);
+        }
         assert!(!ctx.path("hooked").exists(), "{}", place.display());
         fs::remove_file(place).unwrap();
         fs::remove_file(&elsewhere).unwrap();
@@ -952,6 +967,19 @@ fn marks_of_somebody_else(ctx: &Ctx) {
     assert_eq!(fs::read_dir(&uses).unwrap().count(), 2, "one of one's own beside it, however many starts");
     let out = as_owner(&["prune", "--all", "--older", "1d"]);
     assert_eq!((out.0, there()), (true, 1), "{out:?}");
+    // The mark of somebody whose process root would not see behind a /proc that hides it.
+    let some_time = std::time::SystemTime::now() - std::time::Duration::from_secs(86_400);
+    give_to(&ctx.path("images"), 0);
+    for file in fs::read_dir(&uses).unwrap().flatten() {
+        fs::File::open(file.path()).unwrap().set_modified(some_time).unwrap();
+        give_to(&file.path(), 12345);
+    }
+    let blind =
+        ctx.command("/usr/bin/setpriv").args(["--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"]);
+    let blind = blind.arg(ctx.rt_path()).args(["prune", "--all"]).env("PATH", path(ctx));
+    let out = blind.env("RT_IMAGES", ctx.path("images")).by_tests().run();
+    assert_eq!((out.code, there()), (0, 1), "{out:?}");
+    give_to(&ctx.path("images"), 12345);
     // Nobody can mark: who does not see all processes removes nothing.
     for file in fs::read_dir(&uses).unwrap().flatten() {
         fs::remove_file(file.path()).unwrap();

@@ -9,9 +9,10 @@ use std::time::{Duration, SystemTime};
 use rt_image_store::is_bundle_name;
 use rt_image_store::mark::{Machine, Mark};
 use rt_sys::error::{Context, Result};
-use rt_sys::{disk, look, ns};
+use rt_sys::{caps, disk, look, ns};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
+use rustix::thread::CapabilitySet;
 
 use super::OwnStore;
 
@@ -112,9 +113,10 @@ impl OwnStore {
     }
 }
 
-/// True where the caller sees the processes of all users.
+/// True where the caller sees the processes of all users, also where /proc hides them (hidepid).
 pub(crate) fn sees_all() -> bool {
-    disk::caller().uid == 0 && ns::own_maps().is_ok_and(|maps| ns::is_initial(&maps))
+    let may_look = || caps::current().is_ok_and(|caps| caps.effective.contains(CapabilitySet::SYS_PTRACE));
+    disk::caller().uid == 0 && ns::own_maps().is_ok_and(|maps| ns::is_initial(&maps)) && may_look()
 }
 
 /// Who uses which bundle, as of one moment.
