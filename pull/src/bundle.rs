@@ -21,7 +21,7 @@ const IMAGE: &[u8] = b"image.json";
 /// The file of a bundle by which it is known that owners which are not root's are recorded in its root, as far as they can be.
 pub(crate) const RECORDED: &str = "records";
 /// No config is longer.
-const CONFIG_LIMIT: usize = 64 << 20;
+pub(crate) const CONFIG_LIMIT: usize = 64 << 20;
 
 /// How a bundle is put into its place.
 #[derive(Debug, Clone, Copy)]
@@ -152,9 +152,10 @@ pub(crate) fn image_config(bundle: BorrowedFd) -> Result<Option<Value>> {
 
 /// Opens the directory of a bundle: of one that was found in a store by no link.
 pub(crate) fn open(bundle: &Path) -> Result<OwnedFd> {
-    match rt_image_store::is_stored(bundle) {
-        true => rt_image_store::open_stored(bundle).context(|| format!("open {}", fd::shown_path(bundle))),
-        false => disk::open_root(bundle),
+    match rt_image_store::find_stored(bundle)? {
+        Some(stored) => rt_image_store::open_stored(&stored)
+            .map_err(|e| e.context(format_args!("open {}", fd::shown_path(bundle)))),
+        None => disk::open_root(bundle),
     }
 }
 

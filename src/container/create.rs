@@ -149,12 +149,12 @@ impl<'a> Launch<'a> {
         };
         rt_spec::check(&loaded.config.spec, &caller)?;
         let state_places = crate::store::default_places(&caller)?;
-        let root = Root::of(&loaded.config.spec, &loaded.bundle)?;
+        let root = Root::of(&loaded.config.spec, &loaded.bundle, loaded.foreign)?;
         let files = plan::needed_images(&loaded.config.spec, &loaded.bundle, &root)?;
         if !files.is_empty() {
             let made = images.mount(store, &files)?;
             // Relative paths start in the bundle, the working directory, as these namespaces show it.
-            loaded.bundle = plan::enter_bundle(made.as_deref().unwrap_or(Path::new(".")))?;
+            (loaded.bundle, _) = plan::enter_bundle(made.as_deref().unwrap_or(Path::new(".")))?;
             caller = Caller::current()?;
         }
         let host =
@@ -763,7 +763,7 @@ fn load(request: &StartRequest, images: &mut ImageMounts) -> Result<Loaded> {
     let read = match &request.image_file {
         None => BundleConfig::read(request)?,
         Some(file) => {
-            let bundle = plan::enter_bundle(&request.bundle)?;
+            let (bundle, _) = plan::enter_bundle(&request.bundle)?;
             let config = images.begin(file, &request.hooks_dirs)?.to_owned();
             BundleConfig::of_image(config, file, bundle)?
         }

@@ -353,9 +353,8 @@ impl CreateOptions {
         self.make_absolute()?;
         match self.has_slurms_config() {
             true => self.slurms_directory = Some(plan::enter_bundle_of_slurm(&self.bundle)?),
-            false => drop(plan::enter_bundle(&self.bundle)?),
+            false => self.bundle_is_stored = plan::enter_bundle(&self.bundle)?.1,
         }
-        self.bundle_is_stored = rt_image_store::is_stored(&self.bundle);
         self.bundle = PathBuf::from(".");
         Ok(())
     }

@@ -75,7 +75,7 @@ fn container_key(run: &Run, request: &StartRequest, loaded: &mut Loaded) -> Resu
     }
     let Root { path, found, .. } = match &request.image_file {
         Some(file) => Root::at(file.clone())?,
-        None => Root::of(spec, &loaded.bundle)?,
+        None => Root::of(spec, &loaded.bundle, loaded.foreign)?,
     };
     let identity = |s: &Stat| (s.st_dev, s.st_ino);
     (&path, identity(&found)).hash(&mut all);

@@ -1,6 +1,6 @@
 //! The container's root: mounted from the image before everything else, and pivoted to when all is in it.
 
-use super::plan::Plan;
+use super::plan::{Plan, open_others};
 use rt_sys::error::{Context, Result};
 use rt_sys::mount::{self, Attr, Follow, Propagation, PropagationType, Recursive};
 use rt_sys::ns::Namespace;
@@ -29,17 +29,22 @@ pub(super) fn attach<'a>(plan: &Plan, state: BorrowedFd<'a>) -> Result<Rootfs<'a
     }
     // Recursive, because a part of the image may be a mount of its own. The copy is a slave, as with runc: what the host
     // mounts below the image later, such as an automounted home, is seen inside.
-    let follow = if plan.foreign { Follow::Not } else { Follow::Links };
-    let tree = mount::clone_path(&plan.rootfs, Recursive::Yes, follow).context(context)?;
-    let stat = fd::stat(&tree)?;
-    if plan.foreign && !fs::FileType::from_raw_mode(stat.st_mode).is_dir() {
-        bail!("rootfs {}: not a directory", plan.rootfs.display());
-    }
-    require_found(plan, &stat)?;
+    // By its descriptor where others can exchange it, and what is above it.
+    let opened = plan.foreign.then(open_others).transpose().context(context)?;
+    let tree = match &opened {
+        Some(root) => mount::clone_fd(root, Recursive::Yes),
+        None => mount::clone_path(&plan.rootfs, Recursive::Yes, Follow::Links),
+    };
+    let tree = tree.context(context)?;
+    require_found(plan, &fd::stat(&tree)?)?;
     // No device node of the image itself may work, since no device cgroup stands before the host's disks. The devices
     // of the config are on mounts of their own.
     mount::set_attr(&tree, Recursive::No, Attr::setting(mount::ATTR_NODEV)).context(context)?;
-    mount::attach_to(&tree, &plan.rootfs).context(context)?;
+    match &opened {
+        Some(root) => mount::attach(&tree, root),
+        None => mount::attach_to(&tree, &plan.rootfs),
+    }
+    .context(context)?;
     let image = Image { path: &plan.rootfs, readonly: plan.readonly_root };
     Ok(Rootfs::new(tree, image, Some(state)))
 }

@@ -29,7 +29,7 @@ tests! {
         pmix_needs_the_callers_uid, home_by_the_jobs_environment, called_by_root, root_trusts_nothing,
         roots_job_touches_nothing_of_others, root_of_nobody, missing_state_directory, prolog_gives_nothing_away,
         epilog_ends_well, root_asks_no_file_system_of_a_users, roots_call_is_stopped_by_no_user,
-        config_of_somebody_else, bundles_of_a_team_are_refused,
+        config_of_somebody_else, bundles_of_a_team_are_refused, labels_in_a_merged_config,
         found_by_any_command, poststop_hooks_are_not_roots, any_users_name, umask_of_the_job, tmpdir_of_the_job, rank_of_a_step_in_a_script, no_group_of_the_directorys,
     }
 }
@@ -956,6 +956,11 @@ fn bundles_of_a_team_are_refused(ctx: &Ctx) {
     let text = fs::read_to_string(by_link.join("config.json")).unwrap();
     let text = text.replace(stored.to_str().unwrap(), link.to_str().unwrap());
     fs::write(by_link.join("config.json"), text).unwrap();
+    // And with a root below the bundle's own.
+    fs::create_dir(step.bundle.rootfs().join("below")).unwrap();
+    let below = step.generated(2, &["say hello"]);
+    let text = fs::read_to_string(below.join("config.json")).unwrap();
+    fs::write(below.join("config.json"), text.replace("/rootfs\"", "/rootfs/below\"")).unwrap();
     let run = |bundle: &Path, task| ctx.rt(["slurm", "run", "--bundle"]).arg(bundle).arg(step.id(task));
     run(&bundle, 0).ok();
     assert!(hooked.exists(), "a bundle of the caller's own");
@@ -965,8 +970,41 @@ fn bundles_of_a_team_are_refused(ctx: &Ctx) {
         fs::set_permissions(&path, fs::Permissions::from_mode(mode | 0o020)).unwrap();
         run(&bundle, 0).fails(&["others can write this bundle", "--container-image"]);
         run(&by_link, 1).fails(&["others can write this bundle"]);
+        run(&below, 2).fails(&["others can write this bundle"]);
         assert!(!hooked.exists(), "{}", path.display());
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    // A link in the place of the bundle, to one that is in no store.
+    fs::remove_file(&hooked).unwrap_or_default();
+    fs::rename(&stored, ctx.path("elsewhere")).unwrap();
+    std::os::unix::fs::symlink(ctx.path("elsewhere"), &stored).unwrap();
+    for (bundle, task) in [(&bundle, 0), (&by_link, 1)] {
+        run(bundle, task).fails(&["root", "in a store no link leads to a bundle"]);
+    }
+    assert!(!hooked.exists());
+}
+
+/// Labels of an image stand in a config that Slurm has made, and whoever can write beside that says that they are none.
+fn labels_in_a_merged_config(ctx: &Ctx) {
+    let mut step = Step42::new(ctx);
+    let home = ctx.mkdir("home");
+    fs::write(home.join("secret"), "").unwrap();
+    ctx.give(&home);
+    let asked = json!({ "rt.home": "bind" });
+    let labels = json!({ "rt.home": "bind", "org.opencontainers.image.created": "2026-01-01T00:00:00Z" });
+    let env = step.bundle.config["process"]["env"].as_array_mut().unwrap();
+    env.push(json!(format!("HOME={}", home.display())));
+    let secret = format!("exists {}", home.join("secret").display());
+    for (task, annotations, is_home) in [(0, asked, true), (1, labels, false)] {
+        step.bundle.config["annotations"] = annotations;
+        let bundle = step.generated(task, &[&secret]);
+        for beside in [false, true] {
+            if beside {
+                fs::write(bundle.join("image.json"), "{}").unwrap();
+            }
+            let out = ctx.rt(["slurm", "run", "--bundle"]).arg(&bundle).arg(step.id(task)).ok();
+            assert_eq!(out.line(0), is_home, "{beside}: {out:?}");
+        }
     }
 }
 

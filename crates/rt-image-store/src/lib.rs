@@ -26,13 +26,14 @@ pub mod word;
 pub use place::{Chosen, Place};
 pub use request::{PullPolicy, Transport};
 
-use rt_sys::error::{Context, Result};
+use rt_sys::error::{Context, Error, Result};
 use rt_sys::owned::{self, Owned};
-use rt_sys::{caller, err, ns};
+use rt_sys::{caller, err, fd, ns};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Where the links are.
@@ -235,10 +236,83 @@ pub fn is_stored(bundle: &Path) -> bool {
 
 /// The store that a bundle is in, by the path of the bundle alone, and the bundle's path from there.
 pub fn in_store(bundle: &Path) -> Option<(&Path, PathBuf)> {
-    let name = bundle.file_name().filter(|name| name.to_str().is_some_and(is_bundle_name))?;
+    let name = bundle.file_name().filter(|name| is_bundle_of(name))?;
     let bundles = bundle.parent().filter(|dir| dir.file_name() == Some(OsStr::new(BUNDLES)))?;
     let store = bundles.parent().filter(|store| !store.as_os_str().is_empty()).unwrap_or(Path::new("."));
     Some((store, Path::new(BUNDLES).join(name)))
+}
+
+/// The bundle of a store that `path` names, by the way that the caller has named and by what links on it say: what has the place of
+/// a bundle is not followed, nor what has that of the directory of the bundles. The store's own path has no link. `None` where the path
+/// leads to no store, or to nothing.
+///
+/// # Errors
+/// The kernel does not say.
+pub fn find_stored(path: &Path) -> Result<Option<PathBuf>> {
+    Ok(first_stored(path)?.filter(|(_, below)| below.as_os_str().is_empty()).map(|(bundle, _)| bundle))
+}
+
+/// The first bundle of a store that `path` leads into, as [`find_stored`], and the rest of the way.
+///
+/// # Errors
+/// The kernel does not say.
+pub fn first_stored(path: &Path) -> Result<Option<(PathBuf, PathBuf)>> {
+    let parts = |path: &Path| path.components().rev().map(|part| part.as_os_str().to_owned()).collect();
+    // Where the way is, without a link, and what is still to be gone, the next part last.
+    let (mut at, mut rest): (PathBuf, Vec<OsString>) = (PathBuf::new(), parts(&fd::absolute(path)?));
+    // So many the kernel follows, too (path_resolution(7)).
+    let mut links = 40;
+    while let Some(part) = rest.pop() {
+        let bundle = match (part == BUNDLES, rest.last()) {
+            (true, Some(name)) if is_bundle_of(name) => rest.pop().map(|name| at.join(BUNDLES).join(name)),
+            _ if is_bundle_of(&part) && at.ends_with(BUNDLES) => Some(at.join(&part)),
+            _ => None,
+        };
+        if let Some(bundle) = bundle {
+            return Ok(Some((bundle, rest.iter().rev().collect())));
+        }
+        if part == ".." {
+            at.pop();
+            continue;
+        }
+        let next = at.join(&part);
+        match fs::readlink(&next, Vec::new()) {
+            Ok(target) => {
+                links -= 1;
+                if links == 0 {
+                    return Ok(None);
+                }
+                rest.append(&mut parts(Path::new(OsStr::from_bytes(target.as_bytes()))));
+            }
+            // No link.
+            Err(Errno::INVAL) => at = next,
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+            Err(e) => return Err(e).context(|| format!("look at {}", next.display())),
+        }
+    }
+    Ok(None)
+}
+
+fn is_bundle_of(name: &OsStr) -> bool {
+    name.to_str().is_some_and(is_bundle_name)
+}
+
+/// Opens the bundle `path` as a place in the tree (O_PATH), and says whether it was named as one of a store: then by no link.
+///
+/// # Errors
+/// Those of openat2(2); ELOOP for a link in a store.
+pub fn open_bundle(path: &Path) -> Result<(OwnedFd, bool)> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    match fs::openat2(fs::CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+        // The usual way, which is not looked at twice.
+        Ok(dir) if !path.file_name().is_some_and(is_bundle_of) => return Ok((dir, false)),
+        Ok(_) | Err(Errno::LOOP) => {}
+        Err(e) => return Err(e.into()),
+    }
+    Ok(match find_stored(path)? {
+        Some(bundle) => (open_stored(&bundle)?, true),
+        None => (fs::open(path, flags, Mode::empty())?, false),
+    })
 }
 
 /// Opens a bundle at a path that [`is_stored`] is true for, as a place in the tree (O_PATH). Who can write in the store may have put
@@ -246,12 +320,17 @@ pub fn in_store(bundle: &Path) -> Option<(&Path, PathBuf)> {
 ///
 /// # Errors
 /// Those of openat2(2); ELOOP for a link.
-pub fn open_stored(bundle: &Path) -> Result<OwnedFd, Errno> {
+pub fn open_stored(bundle: &Path) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let (store, below) = in_store(bundle).ok_or(Errno::INVAL)?;
     let store = fs::open(store, flags, Mode::empty())?;
     let links = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    fs::openat2(store, below, flags, Mode::empty(), links)
+    fs::openat2(store, below, flags, Mode::empty(), links).map_err(|e| match e {
+        Errno::LOOP => {
+            Error::from(e).hint("in a store no link leads to a bundle: the store itself can be one")
+        }
+        e => e.into(),
+    })
 }
 
 /// The root of a bundle of a store.
@@ -261,6 +340,52 @@ pub const ROOT: &str = "rootfs";
 mod tests {
     use super::*;
     use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn what_has_the_place_of_a_bundle_is_not_followed() {
+        let path = std::env::temp_dir().join(format!("rt-ways-{}", std::process::id()));
+        let name = bundle_name("sha256", &"ab".repeat(32));
+        let bundle = path.join("store").join(BUNDLES).join(&name);
+        std::fs::create_dir_all(bundle.join("rootfs/x")).unwrap();
+        symlink(&bundle, path.join("tool")).unwrap();
+        symlink("store/bundles", path.join("all")).unwrap();
+        symlink("tool", path.join("again")).unwrap();
+        symlink("turn", path.join("turn")).unwrap();
+        let ways = [
+            "tool",
+            "again",
+            "tool/.",
+            "all/../bundles/NAME",
+            "all/NAME",
+            "store/bundles/NAME",
+            "store/../tool/",
+        ];
+        let ways = ways.map(|way| path.join(way.replace("NAME", &name)));
+        for way in &ways {
+            assert_eq!(find_stored(way).unwrap(), Some(bundle.clone()), "{}", way.display());
+            assert!(open_bundle(way).unwrap().1, "{}", way.display());
+        }
+        for way in ["", "store", "all", "tool/rootfs", "turn", "none/x", "tool/.."] {
+            assert_eq!(find_stored(&path.join(way)).unwrap(), None, "{way}");
+        }
+        let below = path.join("tool/rootfs/x");
+        assert_eq!(first_stored(&below).unwrap(), Some((bundle.clone(), "rootfs/x".into())));
+        assert!(!open_bundle(&below).unwrap().1);
+        // As when somebody has put a link there.
+        for place in [bundle.clone(), path.join("store").join(BUNDLES)] {
+            std::fs::rename(&place, path.join("elsewhere")).unwrap();
+            symlink("/", &place).unwrap();
+            for way in &ways {
+                let all = way.starts_with(path.join("all")) && place != bundle;
+                let opened = open_bundle(way).unwrap_err();
+                let is = |errno: Errno| opened.is(errno.raw_os_error());
+                assert!(is(Errno::LOOP) || all && is(Errno::NOENT), "{}: {opened}", way.display());
+            }
+            std::fs::remove_file(&place).unwrap();
+            std::fs::rename(path.join("elsewhere"), &place).unwrap();
+        }
+        std::fs::remove_dir_all(&path).unwrap();
+    }
 
     #[test]
     fn a_name_leads_to_a_bundle_of_the_store_or_nowhere() {

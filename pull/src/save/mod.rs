@@ -7,7 +7,6 @@ mod holes;
 mod layer;
 mod write;
 
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -29,7 +28,7 @@ use oci_content::interrupt::{Interrupt, is_interrupted};
 use oci_content::meter::Meter;
 use oci_registry::reference::Reference;
 use rt_spec::ANNOTATION_NAME;
-use rt_sys::error::{Context, Result};
+use rt_sys::error::{Context, Error, Result};
 use rt_sys::{bail, disk, err};
 
 /// The media type of the manifests that are made here.
@@ -203,16 +202,15 @@ impl SourceBundle {
         let path = what.bundle;
         let place = rt_sys::fd::absolute(path)?;
         let dir = bundle::open(&place)?;
-        let text = disk::open_file(dir.as_fd(), b"config.json");
-        let text = text.and_then(|file| {
-            io::read_to_string(file).context(|| format!("read {}", path.join("config.json").display()))
-        });
-        let text = text.context(|| format!("{}: not a bundle", path.display()))?;
+        let text = disk::read_if_there(dir.as_fd(), b"config.json", bundle::CONFIG_LIMIT);
+        let text =
+            text.and_then(|text| text.ok_or_else(|| Error::from_errno(libc::ENOENT).context("config.json")));
+        let text = text.map_err(|e| e.context(format_args!("{}: not a bundle", path.display())))?;
         let config: Value =
-            serde_json::from_str(&text).map_err(|e| err!("{}/config.json: {e}", path.display()))?;
+            serde_json::from_slice(&text).map_err(|e| err!("{}/config.json: {e}", path.display()))?;
         // By a link of the caller's, too.
-        let is_stored =
-            rt_image_store::is_stored(&place) || rt_image_store::is_stored(&rt_sys::fd::path_of(&dir)?);
+        let is_stored = rt_image_store::find_stored(&place)?.is_some()
+            || rt_image_store::is_stored(&rt_sys::fd::path_of(&dir)?);
         let root = match is_stored {
             // Others may have written that config, or a link in place of the root.
             true => disk::open_dir(dir.as_fd(), rt_image_store::ROOT.as_bytes())

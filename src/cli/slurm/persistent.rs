@@ -93,11 +93,10 @@ fn require_same_image(
 /// Where an image lies, by no link: somebody else may be able to put one in its place later. In a store that has been done already,
 /// perhaps, so nothing of what is below the store is followed.
 fn resolved(image: &Path) -> Result<PathBuf> {
-    match rt_image_store::in_store(image) {
-        Some((store, below)) => std::fs::canonicalize(store).map(|store| store.join(below)),
-        None => std::fs::canonicalize(image),
+    match rt_image_store::find_stored(image)? {
+        Some(bundle) => Ok(bundle),
+        None => std::fs::canonicalize(image).context(|| format!("image {}", image.display())),
     }
-    .context(|| format!("image {}", image.display()))
 }
 
 /// How an image was asked for, in one form for all directories.

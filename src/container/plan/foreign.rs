@@ -3,17 +3,21 @@
 //! A name chose such a bundle, and not the caller, so its config counts as an image's own does ([`own_config`]). Whoever
 //! names a bundle by its path outside of a store has chosen its owner.
 
+use super::image_files::open_others;
 use rt_image_store::ROOT;
 use rt_spec::own_config;
 use rt_sys::error::{Context, Result};
 use rt_sys::owned::Owned;
-use rt_sys::{bail, caller, fd};
+use rt_sys::{bail, caller, err, fd};
 use rustix::fd::OwnedFd;
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::path::Path;
 
 const CONFIG: &str = "config.json";
+
+/// How long such a config may be, in bytes.
+const MOST: usize = 16 << 20;
 
 /// The config of the bundle that is the working directory, without what reaches beyond the container. `None` where it may
 /// ask for everything: it is in no store, or nobody but root and the caller can have written it. `is_stored`: the way by which it
@@ -22,7 +26,9 @@ pub(super) fn config(bundle: &Path, is_stored: bool) -> Result<Option<Vec<u8>>> 
     if !is_stored && !rt_image_store::is_stored(bundle) {
         return Ok(None);
     }
-    let (file, is_own) = match open_config(Path::new("."))? {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let here = fs::open(".", flags, Mode::empty()).context(|| "the bundle")?;
+    let (file, is_own) = match open_config(here)? {
         // The usual way says that it is missing.
         None => return Ok(None),
         Some(opened) => opened,
@@ -34,24 +40,27 @@ pub(super) fn config(bundle: &Path, is_stored: bool) -> Result<Option<Vec<u8>>> 
         "{}: others can have written it, so it names no hook and no path of the host",
         bundle.display()
     );
-    // A link there would show a directory of the host as the image's.
-    let root = fs::statat(fs::CWD, ROOT, AtFlags::SYMLINK_NOFOLLOW).context(|| ROOT)?;
-    if !matches!(FileType::from_raw_mode(root.st_mode), FileType::Directory | FileType::RegularFile) {
-        bail!("{ROOT}: neither a directory nor an image");
-    }
+    open_others()?;
     let uid = caller::uid();
     let gid = rustix::process::getegid().as_raw();
-    let config = own_config::config(&fd::read_all(file)?, Path::new(ROOT), uid, gid)?;
+    let text = fd::read_regular(file, MOST)?.ok_or_else(|| err!("{CONFIG}: longer than {MOST} bytes"))?;
+    let config = own_config::config(&text, Path::new(ROOT), uid, gid)?;
     Ok(Some(config.to_string().into_bytes()))
 }
 
 /// Refuses a config that Slurm has made of a bundle in a store of images that others can write: who wrote the bundle chose
 /// what Slurm has taken over, hooks among it, and nothing tells it from the words of the job any more.
 pub(super) fn refuse_merged(root: &Path) -> Result<()> {
-    let Some(bundle) = root.parent() else { return Ok(()) };
-    // Where it lies, and not by a link, says whether it is in a store.
-    let bundle = std::fs::canonicalize(bundle).context(|| format!("root {}", root.display()))?;
-    if !rt_image_store::is_stored(&bundle) || open_config(&bundle)?.is_some_and(|(_, is_own)| is_own) {
+    let context = || format!("root {}", root.display());
+    // By the way that the config names, on which others can have put a link, and by where that leads.
+    let led = std::fs::canonicalize(root).context(context)?;
+    let found = match rt_image_store::first_stored(root)? {
+        None => rt_image_store::first_stored(&led)?,
+        found => found,
+    };
+    let Some((bundle, _)) = found else { return Ok(()) };
+    let dir = rt_image_store::open_stored(&bundle).map_err(|e| e.context(context()))?;
+    if open_config(dir)?.is_some_and(|(_, is_own)| is_own) {
         return Ok(());
     }
     bail!(
@@ -60,10 +69,8 @@ pub(super) fn refuse_merged(root: &Path) -> Result<()> {
     )
 }
 
-/// The config in the directory `bundle`, where there is one, and true where nobody but root and the caller can have written it.
-fn open_config(bundle: &Path) -> Result<Option<(OwnedFd, bool)>> {
-    let dir = fs::open(bundle, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-        .context(|| "the bundle")?;
+/// The config in the directory of a bundle, where there is one, and true where nobody but root and the caller can have written it.
+fn open_config(dir: OwnedFd) -> Result<Option<(OwnedFd, bool)>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = match fs::openat(&dir, CONFIG, flags, Mode::empty()) {
         Err(Errno::NOENT) => return Ok(None),

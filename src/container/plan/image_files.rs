@@ -2,10 +2,13 @@
 
 use crate::container::images::ImageMounts;
 use oci_spec::runtime::Mount;
+use rt_image_store::ROOT;
 use rt_spec::{Spec, annotations, mounts};
-use rt_sys::error::{Context, Result};
-use rt_sys::{bail, err};
-use rustix::fs::{self, FileType, Stat};
+use rt_sys::error::{Context, Error, Result};
+use rt_sys::{bail, err, fd};
+use rustix::fd::OwnedFd;
+use rustix::fs::{self, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
 /// The type of a mount that an image file can be the source of. The kernel's own driver takes a block device, and only from root.
@@ -22,14 +25,25 @@ pub(crate) struct Root {
 }
 
 impl Root {
-    /// The root that `spec` names, from `bundle` on, the working directory.
+    /// The root that `spec` names, from `bundle` on, the working directory. `foreign`: others can put something in its place, and
+    /// only a directory there is one.
     ///
     /// # Errors
     /// The config names none, or as of [`Root::at`].
-    pub(crate) fn of(spec: &Spec, bundle: &Path) -> Result<Root> {
+    pub(crate) fn of(spec: &Spec, bundle: &Path, foreign: bool) -> Result<Root> {
         let root = spec.root().as_ref().ok_or_else(|| err!("config.json: root is missing"))?;
+        if foreign {
+            return Root::of_others(bundle);
+        }
         let way = annotations::image_file(spec).unwrap_or(root.path());
         Root::found(bundle.join(way), way.to_owned())
+    }
+
+    #[cold]
+    fn of_others(bundle: &Path) -> Result<Root> {
+        let (path, way) = (bundle.join(ROOT), PathBuf::from(ROOT));
+        let found = fd::stat(open_others()?)?;
+        Ok(Root { path, way, found })
     }
 
     /// The root at `path`, which is absolute.
@@ -52,6 +66,16 @@ impl Root {
     pub(super) fn is_image(&self) -> bool {
         is_file(&self.found)
     }
+}
+
+/// Opens the root of the bundle that is the working directory, and in which others can have written: a link or an image there would
+/// show what they choose of the caller's files.
+pub(crate) fn open_others() -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    fs::open(ROOT, flags, Mode::empty()).map_err(|e| match e {
+        Errno::NOTDIR | Errno::LOOP => err!("{ROOT}: not a directory, and others can write this bundle"),
+        e => Error::from(e).context(ROOT),
+    })
 }
 
 /// The images that have to be mounted before the plan of `spec` can be made, each once.

@@ -61,14 +61,13 @@ impl BundleConfig {
     /// Reads the config of the bundle, or the file in its place that `options` names. The bundle becomes this process's working
     /// directory.
     pub(crate) fn read(options: &CreateOptions) -> Result<BundleConfig> {
-        let bundle = enter_bundle(&options.bundle)?;
+        let (bundle, is_stored) = enter_bundle(&options.bundle)?;
         let shown = || bundle.display();
         let mut others = None;
         let mut config = match &options.config {
             Some(path) => Config::load(path)?,
             None => {
-                let is_stored = options.bundle_is_stored || rt_image_store::is_stored(&options.bundle);
-                others = foreign::config(&bundle, is_stored).context(shown)?;
+                others = foreign::config(&bundle, is_stored || options.bundle_is_stored).context(shown)?;
                 match &others {
                     Some(text) => Config::parse(text.clone()),
                     None => match &options.slurms_directory {
@@ -80,7 +79,11 @@ impl BundleConfig {
             }
         };
         if annotations::may_be_labels(&config.spec) {
-            forget_labels(&mut config).context(shown)?;
+            // Beside a config of Slurm's, whoever can write there may have put it.
+            let has_image_config = options.slurms_directory.is_none() && has_image_config().context(shown)?;
+            if !has_image_config {
+                forget_labels(&mut config);
+            }
         }
         Ok(BundleConfig { bundle, config, of_image: others.is_some(), foreign: others.is_some() })
     }
@@ -102,20 +105,24 @@ fn merged(dir: &AmongOthers, bundle: &Path) -> Result<Config> {
     Ok(config)
 }
 
-/// Leaves out what an image's labels may say in the config of the bundle that is the working directory. `rt pull`, which keeps
-/// such labels out, puts the image's own config beside that of the bundle. No image puts anything there.
+/// True where the working directory has an image's own config beside that of the bundle, as `rt pull`, which keeps labels out, puts it
+/// there. No image puts anything there.
 #[cold]
-fn forget_labels(config: &mut Config) -> Result<()> {
+fn has_image_config() -> Result<bool> {
     match rustix::fs::stat(IMAGE_CONFIG) {
-        Ok(_) => return Ok(()),
-        Err(Errno::NOENT) => {}
-        Err(e) => return Err(e).context(|| IMAGE_CONFIG),
+        Ok(_) => Ok(true),
+        Err(Errno::NOENT) => Ok(false),
+        Err(e) => Err(e).context(|| IMAGE_CONFIG),
     }
+}
+
+/// Leaves out what an image's labels may say in the config of the bundle.
+#[cold]
+fn forget_labels(config: &mut Config) {
     for name in annotations::forget_labels(&mut config.spec) {
         config.warnings.push(format!("annotation {name} may be a label of the image and is not heeded"));
     }
     config.changed();
-    Ok(())
 }
 
 impl Loaded {
@@ -164,15 +171,13 @@ impl Loaded {
     }
 }
 
-/// Enters the bundle, from which relative paths of the config and of hooks start. Returns its absolute path. No link leads to one
-/// of a store, which others may be able to write: they would choose whose word counts.
-pub(crate) fn enter_bundle(bundle: &Path) -> Result<PathBuf> {
-    match rt_image_store::is_stored(bundle) {
-        true => rt_image_store::open_stored(bundle).and_then(rustix::process::fchdir),
-        false => rustix::process::chdir(bundle),
-    }
-    .context(|| shown_bundle(bundle))?;
-    entered(bundle)
+/// Enters the bundle, from which relative paths of the config and of hooks start. Returns its absolute path, and whether it was named
+/// as one of a store: no link leads to such a one, which others may be able to write, as they would choose whose word counts.
+pub(crate) fn enter_bundle(bundle: &Path) -> Result<(PathBuf, bool)> {
+    let (dir, is_stored) =
+        rt_image_store::open_bundle(bundle).map_err(|e| e.context(shown_bundle(bundle)))?;
+    rustix::process::fchdir(dir).context(|| shown_bundle(bundle))?;
+    Ok((entered(bundle)?, is_stored))
 }
 
 /// The same for the directory that Slurm has made for a task, in one in which the group of the job can rename.
