@@ -406,7 +406,6 @@ fn a_worker_ends_with_a_keeper_that_ends_at_once() {
         let mut keeper = command.spawn().unwrap();
         drop((file, its, device));
         assert!(within(SECONDS, || keeper.try_wait().unwrap().is_some()), "the keeper waits");
-        let ended = within(Duration::from_secs(2), || place.servers().is_empty());
-        assert!(ended, "a worker is left: {:?}", place.servers());
+        place.no_server("its worker");
     }
 }

@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long anything may take before the test fails.
-pub const DEADLINE: Duration = Duration::from_secs(20);
+/// How long anything may take before the test fails. The end of an overlay waits until the disk has all that anybody has written to
+/// the file system of its upper layer, as an unpacked Debian.
+pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Polls `done` until it gives a value; panics with `what` after [`DEADLINE`].
 #[track_caller]

@@ -113,7 +113,7 @@ Runs the tests whose names contain one of NAME. A name is topic::test/CALLER.
   --list            print the names
   --nocapture       print what each test prints
   --test-threads N  run N tests at a time; RUST_TEST_THREADS, as for other tests
-  --limit SECONDS   end a test that takes longer: 90 if nothing is said, which
+  --limit SECONDS   end a test that takes longer: 150 if nothing is said, which
                     an emulated processor can need more than
   -q, --quiet       print only the tests that fail
 ";
@@ -256,7 +256,7 @@ impl Options {
                 .ok()
                 .and_then(|number| number.parse().ok())
                 .unwrap_or_else(|| std::thread::available_parallelism().map_or(2, |n| n.get()).max(2)),
-            limit: Duration::from_secs(90),
+            limit: Duration::from_secs(150),
             caller: None,
         };
         let mut args = args.iter();
