@@ -315,7 +315,7 @@ interrupted() { # WHO MILLISECONDS COMMAND...
 	wait $runtime
 }
 milliseconds() { local start=${EPOCHREALTIME/./}; "$@" >/dev/null 2>&1; echo $(((${EPOCHREALTIME/./} - start) / 1000)); }
-KILLS=${KILLS:-6}
+KILLS=${KILLS:-4}
 kills() { # WHO SHAPE
 	local who=$1 shape=$2 image=$work/images/tree took n flags=()
 	start $shape tree || return 1

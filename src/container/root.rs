@@ -1,6 +1,6 @@
 //! The container's root: mounted from the image before everything else, and pivoted to when all is in it.
 
-use super::plan::{Plan, open_others};
+use super::plan::{Plan, open_others_root};
 use rt_sys::error::{Context, Result};
 use rt_sys::mount::{self, Attr, Follow, Propagation, PropagationType, Recursive};
 use rt_sys::ns::Namespace;
@@ -30,7 +30,7 @@ pub(super) fn attach<'a>(plan: &Plan, state: BorrowedFd<'a>) -> Result<Rootfs<'a
     // Recursive, because a part of the image may be a mount of its own. The copy is a slave, as with runc: what the host
     // mounts below the image later, such as an automounted home, is seen inside.
     // By its descriptor where others can exchange it, and what is above it.
-    let opened = plan.foreign.then(open_others).transpose().context(context)?;
+    let opened = plan.foreign.then(open_others_root).transpose().context(context)?;
     let tree = match &opened {
         Some(root) => mount::clone_fd(root, Recursive::Yes),
         None => mount::clone_path(&plan.rootfs, Recursive::Yes, Follow::Links),

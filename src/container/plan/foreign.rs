@@ -3,10 +3,9 @@
 //! A name chose such a bundle, and not the caller, so its config counts as an image's own does ([`own_config`]). Whoever
 //! names a bundle by its path outside of a store has chosen its owner.
 
-use super::image_files::open_others;
 use rt_image_store::ROOT;
 use rt_spec::own_config;
-use rt_sys::error::{Context, Result};
+use rt_sys::error::{Context, Error, Result};
 use rt_sys::owned::Owned;
 use rt_sys::{bail, caller, err, fd};
 use rustix::fd::OwnedFd;
@@ -40,7 +39,7 @@ pub(super) fn config(bundle: &Path, is_stored: bool) -> Result<Option<Vec<u8>>> 
         "{}: others can have written it, so it names no hook and no path of the host",
         bundle.display()
     );
-    open_others()?;
+    open_root()?;
     let uid = caller::uid();
     let gid = rustix::process::getegid().as_raw();
     let text = fd::read_regular(file, MOST)?.ok_or_else(|| err!("{CONFIG}: longer than {MOST} bytes"))?;
@@ -67,6 +66,16 @@ pub(super) fn refuse_merged(root: &Path) -> Result<()> {
         "{}: others can write this bundle, and Slurm has taken over all that it says; name the image by --container-image",
         bundle.display()
     )
+}
+
+/// Opens the root of the bundle that is the working directory, and in which others can have written: a link or an image there would
+/// show what they choose of the caller's files.
+pub(crate) fn open_root() -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    fs::open(ROOT, flags, Mode::empty()).map_err(|e| match e {
+        Errno::NOTDIR | Errno::LOOP => err!("{ROOT}: not a directory, and others can write this bundle"),
+        e => Error::from(e).context(ROOT),
+    })
 }
 
 /// The config in the directory of a bundle, where there is one, and true where nobody but root and the caller can have written it.

@@ -1,14 +1,13 @@
 //! Images that are files: the root of a config, and its mounts of the type squashfs.
 
+use super::foreign;
 use crate::container::images::ImageMounts;
 use oci_spec::runtime::Mount;
 use rt_image_store::ROOT;
 use rt_spec::{Spec, annotations, mounts};
-use rt_sys::error::{Context, Error, Result};
+use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err, fd};
-use rustix::fd::OwnedFd;
-use rustix::fs::{self, FileType, Mode, OFlags, Stat};
-use rustix::io::Errno;
+use rustix::fs::{self, FileType, Stat};
 use std::path::{Path, PathBuf};
 
 /// The type of a mount that an image file can be the source of. The kernel's own driver takes a block device, and only from root.
@@ -42,7 +41,7 @@ impl Root {
     #[cold]
     fn of_others(bundle: &Path) -> Result<Root> {
         let (path, way) = (bundle.join(ROOT), PathBuf::from(ROOT));
-        let found = fd::stat(open_others()?)?;
+        let found = fd::stat(foreign::open_root()?)?;
         Ok(Root { path, way, found })
     }
 
@@ -66,16 +65,6 @@ impl Root {
     pub(super) fn is_image(&self) -> bool {
         is_file(&self.found)
     }
-}
-
-/// Opens the root of the bundle that is the working directory, and in which others can have written: a link or an image there would
-/// show what they choose of the caller's files.
-pub(crate) fn open_others() -> Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    fs::open(ROOT, flags, Mode::empty()).map_err(|e| match e {
-        Errno::NOTDIR | Errno::LOOP => err!("{ROOT}: not a directory, and others can write this bundle"),
-        e => Error::from(e).context(ROOT),
-    })
 }
 
 /// The images that have to be mounted before the plan of `spec` can be made, each once.

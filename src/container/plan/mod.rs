@@ -20,7 +20,8 @@ mod session;
 
 pub(super) use account::Account;
 pub(super) use devices::DevicePlan;
-pub(super) use image_files::{Root, needed as needed_images, open_others};
+pub(super) use foreign::open_root as open_others_root;
+pub(super) use image_files::{Root, needed as needed_images};
 pub(super) use kernel::{NetDevice, Sysctl};
 pub(super) use load::{BundleConfig, Loaded, enter_bundle, enter_bundle_of_slurm};
 pub(super) use mounts::{MountKind, MountPlan};
