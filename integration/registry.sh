@@ -50,10 +50,15 @@ certificate() { # NAME: one signed by the CA
 certificate server
 certificate client
 htpasswd -Bbn me secret >htpasswd
-free_ports() { python3 -c 'import socket
-sockets = [socket.socket() for _ in range(5)]
-[s.bind(("127.0.0.1", 0)) for s in sockets]
-print(*[s.getsockname()[1] for s in sockets])'; }
+# Below those that the kernel gives to clients, of which one would have it before the registry does.
+free_ports() { python3 -c 'import random, socket
+sockets = []
+for port in random.sample(range(20000, 32000), 100):
+    s = socket.socket()
+    try: s.bind(("127.0.0.1", port))
+    except OSError: continue
+    sockets.append(s)
+print(*[s.getsockname()[1] for s in sockets[:5]])'; }
 read -r plain tls auth mutual cut < <(free_ports)
 registry() { # NAME PORT [TLS-OPTIONS]
 	{
