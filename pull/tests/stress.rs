@@ -101,11 +101,11 @@ fn killed_at_any_moment() {
     }
     place.good(&["pull", "-q", "--plain-http", "--force", &server.name(), "b"]);
     is_right(&place, "b");
-    // One that was killed before it could sign its directory left it empty: old age takes it.
+    // One that was killed before it could sign its directory, or while it did, left no more than the mark: old age takes it.
     let aged = std::time::SystemTime::now() - Duration::from_secs(60);
     let partial = || place.names(".").into_iter().filter(|n| n.contains("partial")).collect::<Vec<_>>();
     for name in partial() {
-        assert_eq!(place.names(&name), [""; 0], "{name}");
+        assert!(place.names(&name).iter().all(|part| part == "mark"), "{name}: {:?}", place.names(&name));
         std::fs::File::open(place.join(&name)).unwrap().set_modified(aged).unwrap();
     }
     place.good(&["pull", "-q", "--plain-http", "--force", &server.name(), "b"]);
