@@ -235,7 +235,7 @@ pub fn is_stored(bundle: &Path) -> bool {
 }
 
 /// The store that a bundle is in, by the path of the bundle alone, and the bundle's path from there.
-pub fn in_store(bundle: &Path) -> Option<(&Path, PathBuf)> {
+fn in_store(bundle: &Path) -> Option<(&Path, PathBuf)> {
     let name = bundle.file_name().filter(|name| is_bundle_of(name))?;
     let bundles = bundle.parent().filter(|dir| dir.file_name() == Some(OsStr::new(BUNDLES)))?;
     let store = bundles.parent().filter(|store| !store.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -249,33 +249,39 @@ pub fn in_store(bundle: &Path) -> Option<(&Path, PathBuf)> {
 /// # Errors
 /// The kernel does not say.
 pub fn find_stored(path: &Path) -> Result<Option<PathBuf>> {
-    Ok(first_stored(path)?.filter(|(_, below)| below.as_os_str().is_empty()).map(|(bundle, _)| bundle))
+    stored_on_way(path, false)
 }
 
-/// The first bundle of a store that `path` leads into, as [`find_stored`], and the rest of the way.
+/// The first bundle of a store on the way that [`find_stored`] goes: `path` leads to it, or to something in it.
 ///
 /// # Errors
 /// The kernel does not say.
-pub fn first_stored(path: &Path) -> Result<Option<(PathBuf, PathBuf)>> {
+pub fn first_stored(path: &Path) -> Result<Option<PathBuf>> {
+    stored_on_way(path, true)
+}
+
+/// The bundle of a store at the end of the way, or the `first` one on it.
+fn stored_on_way(path: &Path, first: bool) -> Result<Option<PathBuf>> {
     let parts = |path: &Path| path.components().rev().map(|part| part.as_os_str().to_owned()).collect();
     // Where the way is, without a link, and what is still to be gone, the next part last.
     let (mut at, mut rest): (PathBuf, Vec<OsString>) = (PathBuf::new(), parts(&fd::absolute(path)?));
     // So many the kernel follows, too (path_resolution(7)).
     let mut links = 40;
     while let Some(part) = rest.pop() {
-        let bundle = match (part == BUNDLES, rest.last()) {
-            (true, Some(name)) if is_bundle_of(name) => rest.pop().map(|name| at.join(BUNDLES).join(name)),
-            _ if is_bundle_of(&part) && at.ends_with(BUNDLES) => Some(at.join(&part)),
-            _ => None,
-        };
-        if let Some(bundle) = bundle {
-            return Ok(Some((bundle, rest.iter().rev().collect())));
-        }
         if part == ".." {
             at.pop();
             continue;
         }
         let next = at.join(&part);
+        let is_of_bundles = part == BUNDLES && rest.last().is_some_and(|name| is_bundle_of(name));
+        let is_bundle = is_bundle_of(&part) && at.ends_with(BUNDLES);
+        if is_bundle && (first || rest.is_empty()) {
+            return Ok(Some(next));
+        }
+        if is_of_bundles || is_bundle {
+            at = next;
+            continue;
+        }
         match fs::readlink(&next, Vec::new()) {
             Ok(target) => {
                 links -= 1;
@@ -359,6 +365,7 @@ mod tests {
             "all/NAME",
             "store/bundles/NAME",
             "store/../tool/",
+            "tool/../NAME",
         ];
         let ways = ways.map(|way| path.join(way.replace("NAME", &name)));
         for way in &ways {
@@ -369,7 +376,7 @@ mod tests {
             assert_eq!(find_stored(&path.join(way)).unwrap(), None, "{way}");
         }
         let below = path.join("tool/rootfs/x");
-        assert_eq!(first_stored(&below).unwrap(), Some((bundle.clone(), "rootfs/x".into())));
+        assert_eq!(first_stored(&below).unwrap(), Some(bundle.clone()));
         assert!(!open_bundle(&below).unwrap().1);
         // As when somebody has put a link there.
         for place in [bundle.clone(), path.join("store").join(BUNDLES)] {

@@ -57,7 +57,7 @@ pub(super) fn refuse_merged(root: &Path) -> Result<()> {
         None => rt_image_store::first_stored(&led)?,
         found => found,
     };
-    let Some((bundle, _)) = found else { return Ok(()) };
+    let Some(bundle) = found else { return Ok(()) };
     let dir = rt_image_store::open_stored(&bundle).map_err(|e| e.context(context()))?;
     if open_config(dir)?.is_some_and(|(_, is_own)| is_own) {
         return Ok(());
