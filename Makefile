@@ -91,7 +91,7 @@ test-gpu:
 	@integration/gpu.sh build/rt --write
 
 bench: build/rt
-	@if [ "$$(id -u)" = 0 ]; then integration/packages; fi
+	@if [ "$$(id -u)" = 0 ]; then integration/packages && contrib/order --check; fi
 	benches/run --rt build/rt --write
 
 bench-hooks: build/rt

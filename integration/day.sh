@@ -6,6 +6,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 . integration/tap
+. integration/registries
 rt=$(realpath "${1:-build/rt}")
 [ "$(id -u)" = 0 ] && integration/packages docker-registry skopeo umoci python3 jq
 for program in docker-registry skopeo umoci python3 jq; do
@@ -35,11 +36,8 @@ run() { user rt run "$@"; }
 
 # --- a registry with an image: Debian, with an entrypoint, arguments and a variable
 
-port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-printf 'version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: %s/registry}}\nhttp: {addr: 127.0.0.1:%s}\n' \
-	"$work" "$port" >"$work/registry.yml"
-docker-registry serve "$work/registry.yml" >"$work/registry.log" 2>&1 &
-pids=$!
+registry "$work/registry" plain
+pids=$pid
 registry=127.0.0.1:$port
 printf '[[registry]]\nlocation = "%s"\ninsecure = true\n' "$registry" >"$work/registries.conf"
 printf '#!/bin/sh\necho "greet: $*"\n' >"$work/greet"
@@ -51,7 +49,6 @@ umoci insert --image layout:1 "$debian" / >/dev/null
 umoci insert --image layout:1 greet /usr/bin/greet
 umoci config --image layout:1 --config.entrypoint greet --config.cmd everybody --config.env OF_IMAGE=yes \
 	--config.env LANG=C.UTF-8 --config.label team=mine
-timeout 20 bash -c "until echo >/dev/tcp/127.0.0.1/$port; do sleep 0.1; done" 2>/dev/null
 check image 0 "" skopeo copy -q --insecure-policy --dest-tls-verify=false oci:layout:1 "docker://$registry/team/tools:1"
 
 # --- get it

@@ -13,6 +13,7 @@ set -uo pipefail
 { # read as a whole, so that it can be edited while it runs
 cd "$(dirname "$0")/.."
 . integration/tap
+. integration/registries
 rt=$(realpath "${1:-build/rt}")
 shift $(($# > 0))
 pages=("$@")
@@ -82,40 +83,34 @@ umoci init --layout "$work/layout"
 umoci new --image "$work/layout:12"
 umoci insert --image "$work/layout:12" "$DEBIAN" / >/dev/null
 umoci config --image "$work/layout:12" --config.cmd bash --config.env LANG=C.UTF-8
-port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-printf 'version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: %s/registry}}\nhttp: {addr: 127.0.0.1:%s}\n' \
-	"$work" "$port" >"$work/registry.yml"
-docker-registry serve "$work/registry.yml" >"$work/registry.log" 2>&1 &
-pids=$!
+registry "$work" plain
+pids=$pid plain=$port tls=
 mkdir -p /etc/containers
 for name in docker.io ghcr.io quay.io; do
-	printf '[[registry]]\nprefix = "%s"\nlocation = "127.0.0.1:%s/%s"\ninsecure = true\n' $name "$port" $name
+	printf '[[registry]]\nprefix = "%s"\nlocation = "127.0.0.1:%s/%s"\ninsecure = true\n' $name "$plain" $name
 done >/etc/containers/registries.conf
 # Charliecloud has no registries.conf, and speaks https alone. It has another registry on the same data, see `run`.
-tls=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 if command -v ch-image >/dev/null && openssl req -x509 -newkey rsa:2048 -nodes -days 30 -subj /CN=localhost -keyout "$work/key" \
 	-out "$work/crt" 2>/dev/null; then
-	sed "s|addr: .*}|addr: 127.0.0.1:$tls, tls: {certificate: $work/crt, key: $work/key}}|" "$work/registry.yml" >"$work/tls.yml"
-	docker-registry serve "$work/tls.yml" >"$work/tls.log" 2>&1 &
-	pids="$pids $!"
+	registry "$work" tls "tls: {certificate: $work/crt, key: $work/key}"
+	pids="$pids $pid" tls=$port
 fi
 # The mirror of recipes.md, on the same data. The user's registries.conf there has no other way to docker.io.
-sed "s|addr: .*}|addr: 127.0.0.1:5000}|" "$work/registry.yml" >"$work/mirror.yml"
+sed "s|addr: .*}|addr: 127.0.0.1:5000}|" "$work/plain.yml" >"$work/mirror.yml"
 docker-registry serve "$work/mirror.yml" >"$work/mirror.log" 2>&1 &
 pids="$pids $!"
 echo '127.0.0.1 mirror.site.example' >>/etc/hosts
 # podman on rt, as it is described: crun refuses machines with a hybrid cgroup layout.
 install -m 644 integration/podman/containers.conf /etc/containers/containers.conf
-timeout 20 bash -c "until echo >/dev/tcp/127.0.0.1/$port; do sleep 0.1; done" 2>/dev/null
 skopeo copy -q --insecure-policy --dest-tls-verify=false "oci:$work/layout:12" \
-	"docker://127.0.0.1:$port/docker.io/library/debian:12" || exit 1
-skopeo copy -q --insecure-policy --dest-tls-verify=false "oci:$work/layout:12" "docker://127.0.0.1:$port/library/debian:12" || exit 1
+	"docker://127.0.0.1:$plain/docker.io/library/debian:12" || exit 1
+skopeo copy -q --insecure-policy --dest-tls-verify=false "oci:$work/layout:12" "docker://127.0.0.1:$plain/library/debian:12" || exit 1
 if [ -n "$JUPYTER" ]; then
 	umoci new --image "$work/layout:jupyter"
 	umoci insert --image "$work/layout:jupyter" "$JUPYTER" / >/dev/null
 	umoci config --image "$work/layout:jupyter" --config.env PATH=/opt/jupyter/bin:/usr/bin:/bin
 	skopeo copy -q --insecure-policy --dest-tls-verify=false "oci:$work/layout:jupyter" \
-		"docker://127.0.0.1:$port/quay.io/jupyter/base-notebook:latest" || exit 1
+		"docker://127.0.0.1:$plain/quay.io/jupyter/base-notebook:latest" || exit 1
 fi
 
 # The checkout may lie below what is hidden here.

@@ -5,6 +5,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 . integration/tap
+. integration/registries
 rt=$(realpath "${1:-build/rt}")
 for program in docker-registry skopeo umoci podman htpasswd openssl jq; do
 	command -v "$program" >/dev/null || missing="${missing:-} $program"
@@ -50,30 +51,14 @@ certificate() { # NAME: one signed by the CA
 certificate server
 certificate client
 htpasswd -Bbn me secret >htpasswd
-# Below those that the kernel gives to clients, of which one would have it before the registry does.
-free_ports() { python3 -c 'import random, socket
-sockets = []
-for port in random.sample(range(20000, 32000), 100):
-    s = socket.socket()
-    try: s.bind(("127.0.0.1", port))
-    except OSError: continue
-    sockets.append(s)
-print(*[s.getsockname()[1] for s in sockets[:5]])'; }
-read -r plain tls auth mutual cut < <(free_ports)
-registry() { # NAME PORT [TLS-OPTIONS]
-	{
-		printf 'version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: %s/data}}\n' "$PWD"
-		printf 'http:\n  addr: 127.0.0.1:%s\n' "$2"
-		[ $# = 2 ] || printf '  tls: {certificate: %s/server.crt, key: %s/server.key%s}\n' "$PWD" "$PWD" "$3"
-		[ "$1" != auth ] || printf 'auth: {htpasswd: {realm: test, path: %s/htpasswd}}\n' "$PWD"
-	} >"$1.yml"
-	docker-registry serve "$1.yml" >"$1.log" 2>&1 &
-	pids="$pids $!"
-}
-registry plain "$plain"
-registry tls "$tls" ""
-registry auth "$auth" ""
-registry mutual "$mutual" ", clientcas: [$PWD/ca.crt]"
+registry "$PWD" plain
+plain=$port pids=$pid
+registry "$PWD" tls "tls: {certificate: $PWD/server.crt, key: $PWD/server.key}"
+tls=$port pids="$pids $pid"
+registry "$PWD" auth "tls: {certificate: $PWD/server.crt, key: $PWD/server.key}" "auth: {htpasswd: {realm: test, path: $PWD/htpasswd}}"
+auth=$port pids="$pids $pid"
+registry "$PWD" mutual "tls: {certificate: $PWD/server.crt, key: $PWD/server.key, clientcas: [$PWD/ca.crt]}"
+mutual=$port pids="$pids $pid"
 cd "$work"
 
 # --- the image: Debian, and a layer that takes something away
@@ -84,9 +69,6 @@ umoci insert --image layout:12 "$debian" / >/dev/null
 umoci insert --image layout:12 --whiteout /usr/share/doc
 umoci config --image layout:12 --config.cmd /bin/bash --config.env LANG=C.UTF-8
 chmod -R a+rX layout
-for port in $plain $tls $auth $mutual; do
-	timeout 20 bash -c "until echo >/dev/tcp/127.0.0.1/$port; do sleep 0.1; done" 2>/dev/null
-done
 copy() { skopeo copy -q --insecure-policy --dest-tls-verify=false "$@"; }
 check image/push 0 "" copy oci:layout:12 "docker://127.0.0.1:$plain/debian:12"
 
@@ -247,9 +229,9 @@ check push/many-layers-skopeo 0 "^2\$" eval "skopeo inspect --tls-verify=false d
 cat >"$work/cutter.py" <<'PYTHON'
 import itertools, socket, sys, threading
 listener = socket.socket()
-listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-listener.bind(("127.0.0.1", int(sys.argv[1])))
+listener.bind(("127.0.0.1", 0))
 listener.listen(16)
+print(listener.getsockname()[1], flush=True)
 def relay(one, other, most):
     try:
         while most > 0 and (data := one.recv(min(65536, most))):
@@ -266,12 +248,13 @@ def relay(one, other, most):
 for number in itertools.count():
     client = listener.accept()[0]
     most = 9_000_000 if number < 2 else 1 << 40
-    server = socket.create_connection(("127.0.0.1", int(sys.argv[2])))
+    server = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
     threading.Thread(target=relay, args=(client, server, most), daemon=True).start()
     threading.Thread(target=relay, args=(server, client, most), daemon=True).start()
 PYTHON
-python3 "$work/cutter.py" "$cut" "$plain" &
+exec 4< <(exec python3 "$work/cutter.py" "$plain")
 pids="$pids $!"
+read -r cut <&4
 check push/broken-connections 0 "sha256" push -q --plain-http debian "127.0.0.1:$cut/cut:1"
 check push/complete 0 "" pull --plain-http "127.0.0.1:$plain/cut:1" cut
 

@@ -519,9 +519,13 @@ fn roots_bundle_of_a_store_asks_for_the_hosts_files() {
     let config = config.replacen("\"mounts\": [", &format!("\"mounts\": [{mount}"), 1);
     std::fs::write(format!("{bundle}/config.json"), config).unwrap();
     let words = ["rt", "run", &bundle, "--", "cat", "/seen/file"];
+    // Everybody can put a bundle of root's there.
+    assert!(place.bad(Caller::User, &words).contains("rootfs: not a directory, and others can change"));
+    let closed = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(place.text(""), closed).unwrap();
     assert_eq!(place.good(Caller::User, &words), "of the host\n");
     std::os::unix::fs::chown(&bundle, Some(12345), Some(12345)).unwrap();
-    assert!(place.bad(Caller::User, &words).contains("rootfs: not a directory, and others can write"));
+    assert!(place.bad(Caller::User, &words).contains("rootfs: not a directory, and others can change"));
 }
 
 /// A config.json of `rt spec`, as root has it.

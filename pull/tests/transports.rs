@@ -461,7 +461,7 @@ fn only_images_are_replaced() {
     for (target, path) in [("oci", "dir"), ("oci-archive", "dir"), ("docker-archive", "dir")] {
         let target = format!("{target}:{path}");
         assert!(place.bad(&["save", "b", &target]).contains("--force"), "{target}");
-        assert!(place.bad(&["save", "--force", "b", &target]).contains("replaces only"), "{target}");
+        assert!(place.bad(&["save", "--force", "b", &target]).contains("are replaced"), "{target}");
     }
     assert_eq!(place.names("dir"), ["data"]);
     for target in ["oci:x", "oci-archive:x.tar", "docker-archive:x.docker.tar:name"] {

@@ -50,7 +50,7 @@ fn cache() -> Result<PathBuf> {
 }
 
 /// The directory itself, or the nearest one above it that exists.
-fn nearest(dir: &Path) -> Result<Option<&Path>> {
+pub(super) fn nearest(dir: &Path) -> Result<Option<&Path>> {
     for dir in dir.ancestors() {
         if look::is_dir(dir)? {
             return Ok(Some(dir));

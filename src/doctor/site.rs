@@ -1,14 +1,21 @@
 //! What the site has set up: configuration, hooks, Slurm.
 
-use super::{Check, is_program, program};
+use super::{Check, Status, is_program, places, program};
 use crate::hooks::definitions;
 use rt_launch::launchers;
+use rt_sys::error::Context;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 pub(super) fn checks() -> Vec<Check> {
     let mut all = vec![configuration(), launcher()];
     all.extend(hooks());
-    all.extend(slurm());
+    let slurm = slurm();
+    let is_rts = slurm.as_ref().is_some_and(|check| check.status == Status::Ok);
+    all.extend(slurm);
+    if is_rts {
+        all.extend(spool());
+    }
     all
 }
 
@@ -99,7 +106,42 @@ fn slurm() -> Option<Check> {
     })
 }
 
-/// The value of `key` in the text of an oci.conf.
+/// Whether files that everybody's programs make can be moved below slurmd's directory: Slurm opens those for tasks to the group of the job,
+/// and who can rename there could put a file of the user's in the place of the config that `rt slurm run` reads.
+fn spool() -> Option<Check> {
+    const NAME: &str = "SlurmdSpoolDir";
+    let file = slurm_dir()?.join("slurm.conf");
+    let look = || -> rt_sys::error::Result<Check> {
+        let text = std::fs::read_to_string(&file).context(|| file.display())?;
+        let value = |key| pattern(&text, key).and_then(|value| value.split_whitespace().next());
+        // What it has of the node's name stands at its end.
+        let spool = value(NAME).unwrap_or("/var/spool/slurmd").split('%').next().unwrap_or_default();
+        let of_spool = device(spool)?;
+        let mut shared = Vec::new();
+        for dir in ["/tmp", "/var/tmp", "/dev/shm"].into_iter().chain(value("TmpFS")) {
+            if device(dir)? == of_spool && !shared.contains(&dir) {
+                shared.push(dir);
+            }
+        }
+        if shared.is_empty() {
+            return Ok(Check::ok(NAME, format!("{spool}: a file system of its own")));
+        }
+        let shared = shared.join(", ");
+        let text = format!(
+            "{spool} shares a file system with {shared}: members of a job's group can move the user's files into a task's directory"
+        );
+        Ok(Check::note(NAME, text).remedy("give it a file system of its own (SECURITY.md)"))
+    };
+    Some(look().unwrap_or_else(|e| Check::note(NAME, e.to_string())))
+}
+
+/// The number of the file system that `dir` is on, or will be.
+fn device(dir: &str) -> rt_sys::error::Result<Option<u64>> {
+    let Some(found) = places::nearest(Path::new(dir))? else { return Ok(None) };
+    Ok(Some(found.metadata().context(|| found.display())?.dev()))
+}
+
+/// The value of `key` in the text of an oci.conf or slurm.conf.
 fn pattern<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
     let value = lines

@@ -146,6 +146,11 @@ fn images_annotations_show_nothing_of_the_caller(ctx: &Ctx) {
         let all = run(ctx, &bundle, &[("HOME", home), ("TOKEN", "secret")]);
         let shown = json!(marker.is_none() || pulled_by_rt);
         assert_eq!((&all[0], json!(all[1]["TOKEN"] == "secret")), (&shown, shown.clone()), "{marker:?}");
+        // A copy that the caller has made counts as the config itself.
+        let text = std::fs::read_to_string(bundle.dir.join("config.json")).unwrap();
+        let copy = ctx.file("copy.json", &text);
+        let cmd = ctx.rt(["run", "-f"]).arg(&copy).arg("--bundle").arg(&bundle.dir).arg(ctx.id());
+        assert_eq!(cmd.env("HOME", home).ok().line(0), shown, "{marker:?}");
     }
 }
 

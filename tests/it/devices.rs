@@ -8,6 +8,7 @@ use crate::fixture::{Bundle, Ctx, errno, tree};
 use crate::runner::{skip, tests};
 use serde_json::{Value, json};
 use standin::StandIn;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 tests! {
@@ -16,7 +17,7 @@ tests! {
     BOTH {
         image_stays_untouched, twice_is_once, rdma_hook_shows_the_chosen_device, hooks_directory, precreate_changes_the_config,
         hooks_directory_errors, hooks_of_somebody_else, an_image_names_no_path_of_the_host, an_image_names_no_cdi_device, slurms_variables_for_other_vendors,
-        numbers_follow_the_share, numbers_of_the_callers_environment, failing_gpu_hook_names_the_gpu, node_without_gpus, hook_writes_no_bind,
+        numbers_follow_the_share, numbers_of_the_callers_environment, failing_gpu_hook_names_the_gpu, node_without_gpus, hook_writes_no_bind, a_root_that_is_exchanged_is_left_alone,
     }
 }
 
@@ -296,6 +297,56 @@ fn numbers_of_the_callers_environment(ctx: &Ctx) {
     // What the command line says wins over the image.
     let all = run(&["-e", "NVIDIA_VISIBLE_DEVICES"], "void");
     assert!(all[1].get("nvidia0").is_none(), "{}", all[1]);
+}
+
+/// Who can write in a store can put something else in the place of a root while hooks run.
+fn a_root_that_is_exchanged_is_left_alone(ctx: &Ctx) {
+    let node = node(ctx);
+    let hooks = gpu_definition(ctx, &node);
+    let bundle = ctx.bundle().with("/process/env", json!(["NVIDIA_VISIBLE_DEVICES=0"])).ops(&["links /dev"]);
+    for dir in ["run", "usr/local/sbin", "etc"] {
+        bundle.mkdir(dir);
+    }
+    let stored = ctx.mkdir("store/bundles").join(format!("sha256-{}", "ab".repeat(32)));
+    std::fs::rename(&bundle.dir, &stored).unwrap();
+    std::fs::set_permissions(&stored, std::fs::Permissions::from_mode(0o775)).unwrap();
+    let (root, aside, other) = (stored.join("rootfs"), stored.join("aside"), ctx.mkdir("other"));
+    let run = |script: &str| {
+        let mut first = definition(Path::new("/bin/sh"), &[], json!({ "always": true }), &["createRuntime"]);
+        first["hook"]["args"] = json!(["sh", "-c", script]);
+        definitions(ctx, "first.json", &first);
+        ctx.rt(["run", "--hooks-dir"]).arg(&hooks).arg(&stored).run()
+    };
+    let out = run("true");
+    assert!(out.code == 0 && out.stdout.contains("nvidia1"), "{out:?}");
+    // By a config of the caller's, and a link of his.
+    let by_link = ctx.path("by-link");
+    std::os::unix::fs::symlink(&stored, &by_link).unwrap();
+    let mut config: Value =
+        serde_json::from_slice(&std::fs::read(stored.join("config.json")).unwrap()).unwrap();
+    config["root"]["path"] = json!(by_link.join("rootfs"));
+    let callers = ctx.file("callers.json", &config.to_string());
+    let out = ctx.rt(["run", "--hooks-dir"]).arg(&hooks).arg("-f").arg(&callers).arg(&stored).ok();
+    assert!(out.stdout.contains("nvidia1"), "{out:?}");
+    // The bundle itself is none.
+    config["root"]["path"] = json!(by_link);
+    let callers = ctx.file("callers.json", &config.to_string());
+    let says = [stored.to_str().unwrap(), "a bundle that others can change, and no root"];
+    ctx.rt(["run", "-f"]).arg(&callers).arg(&stored).fails(&says);
+    config["root"]["path"] = json!("../../../other");
+    let callers = ctx.file("callers.json", &config.to_string());
+    ctx.rt(["run", "-f"]).arg(&callers).arg(&stored).fails(&["leads out of a bundle that others can change"]);
+    let (there, to) = (root.display(), aside.display());
+    for (put, says) in
+        [("mkdir", "somebody has put another directory in its place"), ("ln -s ../../../other", "rootfs")]
+    {
+        let out = run(&format!("mv {there} {to} && {put} {there}"));
+        assert!(out.code != 0 && out.stderr.contains(says), "{put}: {out:?}");
+        assert!(std::fs::read_dir(&other).unwrap().next().is_none(), "{put}");
+        // A link, or a directory in which nothing was made.
+        std::fs::remove_file(&root).or_else(|_| std::fs::remove_dir(&root)).unwrap();
+        std::fs::rename(&aside, &root).unwrap();
+    }
 }
 
 /// A node with one CDI device, whose description binds a directory of the node.

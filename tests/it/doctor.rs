@@ -3,12 +3,13 @@
 use crate::fixture::{Ctx, Out};
 use crate::runner::{skip, tests};
 use serde_json::Value;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
 
 tests! {
     EVERY { a_host_that_works }
     USER { limits_are_named, noexec_and_terminals_are_noted, wrong_files_are_problems, a_full_directory_is_noted,
-        slurms_file_is_read, no_bundle_where_others_rename }
+        slurms_file_is_read, slurms_spool_is_looked_at, no_bundle_where_others_rename }
 }
 
 /// The check of this name.
@@ -125,6 +126,29 @@ fn slurms_file_is_read(ctx: &Ctx) {
         let (status, text) = found();
         assert!(status == expected && text.contains(part), "{line}: {status}: {text}");
     }
+}
+
+/// Below a directory for tasks that shares a file system with one in which everybody's programs make files, these can be moved into it.
+fn slurms_spool_is_looked_at(ctx: &Ctx) {
+    ctx.mkdir("slurm");
+    let spool = ctx.mkdir("spool");
+    ctx.file("slurm/oci.conf", &format!("RunTimeRun=\"exec {} slurm run\"\n", ctx.rt_path().display()));
+    let found = |conf: &str| {
+        let conf = ctx.file("slurm/slurm.conf", conf);
+        check(&ctx.rt(["doctor", "--json"]).env("SLURM_CONF", &conf).cwd(&ctx.dir).ok(), "SlurmdSpoolDir")
+    };
+    for (tmp, status) in [(ctx.dir.as_path(), "note"), (Path::new("/proc"), "ok")] {
+        let conf = format!("slurmdspooldir = {}/%n/%h # here\nTmpFS={}\n", spool.display(), tmp.display());
+        let found = found(&conf);
+        let of_others = ["/tmp", "/var/tmp", "/dev/shm"].iter().any(|dir| is_same_device(dir, &spool));
+        assert_eq!(found["status"], if of_others { "note" } else { status }, "{found}");
+        let names_it = found["text"].as_str().unwrap().contains(tmp.to_str().unwrap());
+        assert_eq!(names_it && found["remedy"].is_string(), status == "note", "{found}");
+    }
+}
+
+fn is_same_device(dir: &str, other: &Path) -> bool {
+    std::fs::metadata(dir).is_ok_and(|found| found.dev() == other.metadata().unwrap().dev())
 }
 
 /// Hooks of the bundle that is tried are executed.

@@ -9,10 +9,11 @@ use crate::sys::{self, Step};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixStream;
 
 tests! {
-    ALL { each_launcher, who_asks_for_the_same, written_roots, named_by_hand, never_shared, killed_and_made_anew }
+    ALL { each_launcher, who_asks_for_the_same, written_roots, named_by_hand, roots_in_a_teams_store, never_shared, killed_and_made_anew }
     BOTH {
         runs_are_apart, each_has_its_own, sixty_four_at_once, memory_of_another_rank, killed_at_any_time, killed_while_it_is_made, calls_of_one_rank,
         found_by_run_and_rank, hooks_of_the_first, precreate_hooks_see_each_rank, what_an_image_sets_shares_nothing, descriptor_of_pmi,
@@ -309,6 +310,27 @@ fn named_by_hand(ctx: &Ctx) {
     ] {
         call(ctx, &bundle, flags, &["ready"]).fails(texts);
     }
+    nothing_is_left(ctx);
+}
+
+/// The root of a bundle of the caller's is in a store that others can write, and a link of his leads there.
+fn roots_in_a_teams_store(ctx: &Ctx) {
+    let mut bundle = app(ctx);
+    let stored = ctx.mkdir(&format!("images/bundles/sha256-{}", "ab".repeat(32)));
+    fs::set_permissions(&stored, fs::Permissions::from_mode(0o775)).unwrap();
+    fs::rename(bundle.rootfs(), stored.join("rootfs")).unwrap();
+    symlink(stored.join("rootfs"), bundle.rootfs()).unwrap();
+    symlink(&stored, ctx.path("link")).unwrap();
+    for root in [json!("rootfs"), json!(ctx.path("link/rootfs"))] {
+        bundle = bundle.with("/root/path", root.clone());
+        bundle.write();
+        let [one, two] =
+            [0, 1].map(|_| begun(call(ctx, &bundle, &["--share", "mine"], &["ready", "pause"]).spawn()));
+        assert!(share(&one, &two), "{root}");
+        end(vec![one, two]);
+    }
+    fs::remove_file(bundle.rootfs()).unwrap();
+    fs::rename(stored.join("rootfs"), bundle.rootfs()).unwrap();
     nothing_is_left(ctx);
 }
 

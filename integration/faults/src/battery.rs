@@ -503,8 +503,8 @@ fn has_noun(line: &str, point: &Point) -> bool {
         word == "/"
             || word.len() > 1 && (word.contains('/') || word.contains("sha256:"))
             || word.contains(['.', '_']) && word.len() > 3
-            // A program, as ps(1).
-            || word.contains('(')
+            // A program, as ps(1), and an image, as oci:layout:1.
+            || word.contains(['(', ':'])
             || is_quoted
             // The beginning of a digest.
             || word.len() >= 12 && word.bytes().all(|b| b.is_ascii_hexdigit())
