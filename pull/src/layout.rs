@@ -1,6 +1,7 @@
 //! Images on disk: the image-spec's layout, and docker's archive format.
 
 use serde::Deserialize;
+use std::os::fd::BorrowedFd;
 
 use super::archive::Store;
 use super::manifest::{
@@ -9,7 +10,7 @@ use super::manifest::{
 use super::platform::Platform;
 use oci_content::digest::Digest;
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, err};
+use rt_sys::{bail, disk, err};
 
 /// The annotation that holds a layout's tag.
 pub(crate) const REF_NAME: &str = "org.opencontainers.image.ref.name";
@@ -59,15 +60,31 @@ pub(crate) fn find_oci(store: &Store, select: Option<&str>, platform: &Platform)
     bail!("image index: more than {MAX_INDEXES} indexes within each other")
 }
 
+/// The images in the layout `dir` that are not `tag`, by their tags or digests. Without a tag it is the latest, or one without a tag.
+pub(crate) fn others(dir: BorrowedFd, tag: Option<&str>) -> Result<Vec<String>> {
+    let text = disk::read_if_there(dir, b"index.json", MANIFEST_LIMIT as usize)?;
+    let text = text.ok_or_else(|| err!("no index.json"))?;
+    let index: Index = serde_json::from_slice(&text).map_err(|e| err!("index.json: {e}"))?;
+    let other = |entry: &Descriptor| match (tag_of(entry), tag) {
+        (None, None) | (Some("latest"), None) => None,
+        (Some(one), Some(tag)) if one == tag => None,
+        (Some(one), _) => Some(one.to_owned()),
+        (None, Some(_)) => Some(entry.digest.to_string()),
+    };
+    Ok(index.manifests.iter().filter_map(other).collect())
+}
+
+fn tag_of(entry: &Descriptor) -> Option<&str> {
+    entry.annotations.as_ref().and_then(|annotations| annotations.get(REF_NAME)).map(String::as_str)
+}
+
 fn select_entry<'a>(index: &'a Index, select: Option<&str>, platform: &Platform) -> Result<&'a Descriptor> {
-    let tag =
-        |entry: &'a Descriptor| entry.annotations.as_ref().and_then(|a| a.get(REF_NAME)).map(String::as_str);
     match select {
         Some(select) => {
             let wanted =
-                index.manifests.iter().find(|e| tag(e) == Some(select) || e.digest.as_str() == select);
+                index.manifests.iter().find(|e| tag_of(e) == Some(select) || e.digest.as_str() == select);
             wanted.ok_or_else(|| {
-                let known: Vec<&str> = index.manifests.iter().filter_map(tag).collect();
+                let known: Vec<&str> = index.manifests.iter().filter_map(tag_of).collect();
                 err!("no image {select:?} in this layout (it has: {})", known.join(", "))
             })
         }

@@ -103,6 +103,19 @@ fn an_image_is_pulled_once_and_then_known_by_name() {
     bad(&place, &["pull", "--pull", "always", &server.name(), "b"]);
 }
 
+/// Something else in the place of a bundle is not replaced, and no flag that would do so is named.
+#[test]
+fn what_is_in_the_place_of_a_bundle_stays() {
+    let place = Place::new("images-place");
+    sample("one").layout(&place.join("image"));
+    let bundle = pull(&place, "oci:image:t", "missing");
+    std::fs::rename(&bundle, place.join("moved")).unwrap();
+    symlink(place.join("moved"), &bundle).unwrap();
+    let said = bad(&place, &["pull", "-q", "--store", "--pull", "always", "oci:image:t"]);
+    assert!(said.contains(bundle.to_str().unwrap()) && !said.contains("--force"), "{said}");
+    assert_eq!(std::fs::read_link(&bundle).unwrap(), place.join("moved"));
+}
+
 /// A tag that moves, and an image of this machine that changes.
 #[test]
 fn a_name_moves_to_a_new_image() {

@@ -2,12 +2,15 @@
 
 use super::Place;
 use super::image::{Image, Layer};
+use super::others::{OTHER, can_give};
 use super::uploads::{Fault, Uploads};
 use oci_layer::tar::{EntryKind, Header, Reader};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::fs::Permissions;
 use std::io::BufReader;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 
 /// An image in a registry whose layers replace each other's entries of several owners.
 fn base(place: &Place, server: &Uploads) -> String {
@@ -125,6 +128,54 @@ fn a_base_that_was_there() {
     for note in notes {
         assert_eq!(note.permissions().mode() & 0o022, 0, "{note:?}");
     }
+}
+
+/// The files of a base in a store of somebody else's, as a site's, are not for everybody to read and write over: it is pulled again.
+#[test]
+fn a_base_of_another_users_store() {
+    let place = Place::new("owners-site");
+    if !can_give(&place) {
+        return;
+    }
+    let server = Uploads::start(Fault::None);
+    let name = base(&place, &server);
+    let site = place.join("site");
+    std::fs::create_dir(&site).unwrap();
+    std::fs::set_permissions(&site, Permissions::from_mode(0o755)).unwrap();
+    let words = ["pull", "-q", "--store", "--plain-http", &name];
+    assert!(place.command().env("RT_IMAGES", &site).args(words).status().unwrap().success());
+    let bundle = std::fs::read_dir(site.join("bundles")).unwrap().flatten().next().unwrap().path();
+    std::fs::set_permissions(bundle.join("rootfs/d/root"), Permissions::from_mode(0o600)).unwrap();
+    // The name has another meaning by now: what is built on is still the image that is here.
+    let other = Layer::default().file("other", "x");
+    Image::with_config(vec![other], json!({})).layout(&place.join("other"));
+    place.good(&["push", "-q", "--plain-http", "oci:other:t", &name]);
+    let home = place.join("home");
+    std::fs::create_dir_all(home.join("context")).unwrap();
+    std::fs::write(home.join("context/Containerfile"), format!("FROM {name}\n")).unwrap();
+    for path in [&home, &home.join("context")] {
+        std::os::unix::fs::chown(path, Some(OTHER), Some(OTHER)).unwrap();
+    }
+    let build = |images: &str| {
+        let mut command = place.command();
+        command.uid(OTHER).gid(OTHER).current_dir(&home).env("RT_CACHE", home.join("cache"));
+        command.env("RT_IMAGES", images);
+        command.env("RT_BUILD_DIR", home.join("build"));
+        command
+            .args(["build", "-q", "--retries", "0", "--plain-http", "-o", "oci:built:t", "context"])
+            .output()
+            .unwrap()
+    };
+    let out = build(&format!("{}:{}", home.join("images").display(), site.display()));
+    assert!(out.status.success() && out.stderr.is_empty(), "{out:?}");
+    assert_eq!(owners(&place, "home/built")["a"], (33, 34));
+    // Nor does the copy take the name.
+    let names = std::fs::read_dir(home.join("images/names")).unwrap().flatten();
+    let names: Vec<_> = names.map(|name| name.file_name().into_string().unwrap()).collect();
+    assert!(!names.is_empty() && names.iter().all(|name| name.contains("sha256")), "{names:?}");
+    let out = build(site.to_str().unwrap());
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(said.contains("site/bundles") && said.contains("d/root"), "{said}");
 }
 
 /// What is built before the owners of its base are known stays as it was when they become known.

@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 tests! {
-    ALL { an_image_is_built_and_run, run_is_root_of_one_id }
+    ALL { an_image_is_built_and_run, run_is_root_of_one_id, flags_of_docker }
     BOTH {
         what_the_config_says, layers_and_history, nothing_is_done_twice, what_changes_is_done_again, stages_that_are_needed,
-        base_images, copies_follow_the_rules, archives_are_unpacked, what_begins_as_an_archive_is_one, volumes_are_as_the_image_has_them, images_share_files, shared_files_are_not_written_to, holes_stay_holes, heredocs, users_and_directories, a_command_that_fails, mount_points_are_in_no_layer,
-        what_is_not_there_is_refused, destinations_over_links, links_lead_nowhere, ctrl_c_leaves_the_cache, a_killed_build_leaves_no_command, mounts_of_run, mounts_stay_as_they_were, mounts_of_images_of_somebody_else, archives_are_what_their_key_says, no_hooks_in_builds, secrets_stay_secret,
+        base_images, images_stay_while_a_build_runs, copies_follow_the_rules, archives_are_unpacked, what_begins_as_an_archive_is_one, volumes_are_as_the_image_has_them, images_share_files, shared_files_are_not_written_to, holes_stay_holes, heredocs, users_and_directories, a_command_that_fails, mount_points_are_in_no_layer,
+        what_is_not_there_is_refused, destinations_over_links, links_lead_nowhere, ctrl_c_leaves_the_cache, a_killed_build_leaves_no_command, mounts_of_run, mounts_stay_as_they_were, mounts_of_images_of_somebody_else, archives_are_what_their_key_says, no_hooks_in_builds, secrets_stay_secret, files_of_the_caller_are_read_first,
         layers_are_pruned, places_for_builds, outputs_of_every_kind, outputs_follow_the_umask, modes_are_narrowed_under_each_name, triggers_run_once,
     }
     USER { places_of_somebody_else, bases_of_somebody_else }
@@ -153,6 +153,31 @@ fn run_is_root_of_one_id(ctx: &Ctx) {
         .collect();
     for name in ["proc", "sys", "dev", "etc"] {
         assert!(!top.contains(&name.to_owned()), "{name} in {top:?}");
+    }
+}
+
+fn flags_of_docker(ctx: &Ctx) {
+    context(ctx);
+    let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+    let platform = format!("linux/{arch}");
+    let run = "[\"/probe\",\"readlink /proc/self/ns/net\"]";
+    let file = format!("{BASE}RUN {run}\nRUN --network=default {run}\nRUN --network=host {run}\n");
+    let own = |network: &[&str]| {
+        let flags = ["--rm", "--force-rm=false", "--layers", "--platform", &platform];
+        let out = built(ctx, &file, &[&flags[..], network].concat());
+        let said = said(&out);
+        let host = &said[2];
+        (&said[0] != host, &said[1] != host)
+    };
+    assert_eq!(own(&["--network", "none"]), (true, true));
+    // Another network is another layer.
+    assert_eq!(own(&["--network", "host"]), (false, false));
+    for (flags, why) in [
+        (["--network", "bridge"], "--network bridge is not supported: use host or none"),
+        (["--platform", "linux/s390x"], "--platform=linux/s390x is not supported: it is not this machine's"),
+        (["--squash", "-q"], "unknown flag --squash (rt build -o FILE.sqsh"),
+    ] {
+        build(ctx, BASE, &flags).fails(&[why]);
     }
 }
 
@@ -342,6 +367,39 @@ fn base_images(ctx: &Ctx) {
     // A file names no file of the host.
     for from in ["oci-archive:derived.tar:t", "oci:layout", "docker-daemon:x"] {
         refused(build(ctx, &format!("FROM {from}\n"), &[]), &["line 1", "not the name of an image"]);
+    }
+}
+
+/// Between two instructions, too, and wherever their store is: the second one's path is longer than what a mount shows as its source.
+fn images_stay_while_a_build_runs(ctx: &Ctx) {
+    context(ctx);
+    let far = format!("images/{}/{}", "d".repeat(120), "e".repeat(60));
+    ctx.mkdir("images");
+    ctx.mkdir(far.rsplit_once('/').unwrap().0);
+    for (n, store) in ["images", &far].into_iter().enumerate() {
+        let in_store = |cmd: Cmd| cmd.env("RT_IMAGES", ctx.path(store));
+        in_store(build(ctx, &format!("{BASE}RUN write /from-base x\n"), &["-t", "team/base:1"])).ok();
+        let file = format!(
+            "FROM team/base:1 AS first\nRUN write /made {n}\n\
+             FROM scratch\nCOPY --from=team/base:1 /from-base /\nCOPY base /\nSHELL [\"/probe\"]\n\
+             RUN --mount=type=cache,target=/c [\"/probe\",\"write /c/ready{n} x\",\"until /c/go{n}\"]\n\
+             COPY --from=first /made /\nCOPY --from=team/base:1 /from-base /again\n"
+        );
+        put(ctx, "Containerfile", &file);
+        let job = in_store(rt(ctx, &["build", "context"])).spawn();
+        let cache = eventually("the last stage", || {
+            let caches = fs::read_dir(ctx.path("build/caches")).ok()?.flatten();
+            caches.map(|cache| cache.path()).find(|cache| cache.join(format!("ready{n}")).exists())
+        });
+        // A mark of this machine counts for a second.
+        std::thread::sleep(std::time::Duration::from_millis(1200));
+        let said = in_store(rt(ctx, &["prune", "--all"])).ok();
+        assert!(!said.stdout.contains("removed team/base"), "{said:?}");
+        let kept = in_store(rt(ctx, &["rmi", "team/base:1"])).run();
+        assert_ne!(kept.code, 0, "{kept:?}");
+        fs::write(cache.join(format!("go{n}")), "").unwrap();
+        let out = job.wait();
+        assert_eq!(out.code, 0, "{out:?}");
     }
 }
 
@@ -1071,6 +1129,42 @@ fn secrets_stay_secret(ctx: &Ctx) {
     fs::remove_dir_all(ctx.path("layout")).unwrap();
     assert_eq!(cached(&run().ok()).1, 0);
     refused(build(ctx, &file, &["--no-cache"]), &["line 4", "no secret \"t\"", "--secret id=t"]);
+}
+
+/// A file that the caller names can be a pipe, and what is wrong with it is told before anything is done.
+fn files_of_the_caller_are_read_first(ctx: &Ctx) {
+    context(ctx);
+    let run = "RUN --mount=type=secret,id=t [\"/probe\",\"cat /run/secrets/t\"";
+    let file = format!("{BASE}{run}]\n{run},\"cwd\"]\n");
+    let pipe = ctx.path("pipe");
+    sys::mkfifo(&pipe).unwrap();
+    ctx.give(&pipe);
+    // Whoever opens one end of it waits for the other.
+    let write = |text: &str| {
+        let (pipe, text) = (pipe.clone(), text.to_owned());
+        std::thread::spawn(move || fs::write(pipe, text).unwrap())
+    };
+    let writer = write("of a pipe");
+    let out = build(ctx, &file, &["--secret", "id=t,src=pipe"]).ok();
+    writer.join().unwrap();
+    assert_eq!((&said(&out)[0], &said(&out)[1]), (&json!("of a pipe"), &json!("of a pipe")), "{out:?}");
+    put(ctx, "Containerfile", "NOTHING");
+    let writer = write(&file);
+    rt(ctx, &["build", "-f", "pipe", "context"]).ok();
+    writer.join().unwrap();
+    ctx.file("long", &"x".repeat((500 << 10) + 1));
+    for (src, why) in [
+        ("gone", "no such file or directory"),
+        ("long/gone", "not a directory"),
+        ("context", "a directory"),
+        ("long", "longer than 500 KiB"),
+        ("/dev/zero", "longer than 500 KiB"),
+    ] {
+        let out =
+            build(ctx, BASE, &["--secret", &format!("id=t,src={src}")]).fails(&["secret \"t\"", src, why]);
+        assert_eq!(out.stderr.lines().count(), 1, "{out:?}");
+    }
+    rt(ctx, &["build", "-f", "context", "context"]).fails(&["context: a directory"]);
 }
 
 fn layers_are_pruned(ctx: &Ctx) {

@@ -36,8 +36,10 @@ mod stage;
 pub(crate) mod variables;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
+use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -52,7 +54,7 @@ use self::context::{Local, MOST_IGNORED, Opened};
 pub(crate) use self::kept_image::KeptImage;
 use self::mount::Mounted;
 pub(crate) use self::output::{Made, Output};
-pub(crate) use self::owners::record_owners;
+pub(crate) use self::owners::{is_recorded, record_owners};
 pub(crate) use self::place::Place;
 use self::place::{Layer, Session};
 use self::registry_cache::RegistryCache;
@@ -83,6 +85,18 @@ const NO_SECONDS: &str = "not a number of seconds since 1970";
 fn seconds(text: &str) -> Option<i64> {
     // What is in the year 10000 is no date of RFC 3339.
     text.parse().ok().filter(|seconds| (0..253_402_300_800).contains(seconds))
+}
+
+/// Nothing is built for another machine.
+///
+/// # Errors
+/// `flag` names another platform than this one, or none.
+pub(crate) fn check_platform(flag: &str, platform: &str) -> Result<()> {
+    let (asked, host): (Platform, _) = (platform.parse()?, Platform::host());
+    if (asked.os, asked.architecture) != (host.os, host.architecture) {
+        bail!("{flag}={platform} is not supported: it is not this machine's");
+    }
+    Ok(())
 }
 
 /// Reads the value of --timestamp.
@@ -119,6 +133,8 @@ pub(crate) struct BuildOptions {
     pub compression: Compression,
     /// `--cache-from` and `--cache-to`: caches in registries.
     pub caches: Caches,
+    /// `--network none`: RUN that names no network has none.
+    pub no_network: bool,
     /// What becomes of the owners that root gives in RUN.
     pub emulation: RootEmulation,
     /// Nothing is said but errors, and what RUN says.
@@ -145,28 +161,41 @@ pub(crate) struct Secret {
 
 /// Where the value of a secret is.
 pub(crate) enum SecretFrom {
-    /// In a file.
-    File(PathBuf),
+    /// Here: what a file had in it when the build began. A pipe gives it only once.
+    Value(Vec<u8>),
     /// In a variable of the caller's.
     Variable(String),
 }
 
 impl Secret {
+    /// Reads one from a file or a pipe.
+    pub(crate) fn from_file(id: String, path: &Path) -> Result<Secret> {
+        let value = read_given(path, LONGEST_SECRET).context(|| format!("secret {id:?}"))?;
+        Ok(Secret { id, from: SecretFrom::Value(value) })
+    }
+
     fn read(&self) -> Result<Vec<u8>> {
         let shown = || format!("secret {:?}", self.id);
         match &self.from {
             SecretFrom::Variable(name) => variables::of_caller(name)
                 .map(String::into_bytes)
                 .ok_or_else(|| err!("{}: there is no variable {name}", shown())),
-            SecretFrom::File(path) => fd::read_if_regular(path, LONGEST_SECRET)
-                .context(shown)?
-                .ok_or_else(|| err!("{}: {}: no such file", shown(), path.display())),
+            SecretFrom::Value(value) => Ok(value.clone()),
         }
     }
 }
 
 /// Gets an image into the store, and returns the path of its bundle.
-pub(crate) type Fetch<'a> = dyn Fn(&str, &Interrupt) -> Result<PathBuf> + Sync + 'a;
+pub(crate) type Fetch<'a> = dyn Fn(&str, Use, &Interrupt) -> Result<PathBuf> + Sync + 'a;
+
+/// What a build does with an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Use {
+    /// Its files are read and written over: FROM.
+    Base,
+    /// Single files are read: --from.
+    Files,
+}
 
 /// A build.
 struct Builder<'a> {
@@ -198,7 +227,7 @@ struct Builder<'a> {
     /// Stages that were built. Whoever builds one holds its lock, and takes only locks of stages before it.
     built: Vec<Mutex<Option<Stage>>>,
     /// Images that were fetched, and where they are. One is fetched at a time: a fetch has threads of its own.
-    images: Mutex<HashMap<String, PathBuf>>,
+    images: Mutex<HashMap<(String, Use), (PathBuf, Mounted)>>,
     /// Who makes the layer of a key holds its lock: whoever needs the same one then finds it.
     making: Mutex<HashMap<String, Arc<Mutex<()>>>>,
     used: Mutex<BTreeSet<String>>,
@@ -352,11 +381,13 @@ fn file_of(options: &BuildOptions, context: &OwnedFd) -> Result<(PathBuf, Vec<u8
         let text = if path == Path::new("-") {
             let mut text = Vec::new();
             let stdin = std::io::stdin().lock();
-            std::io::Read::read_to_end(&mut std::io::Read::take(stdin, most as u64 + 1), &mut text)
-                .context(|| "read stdin")?;
+            stdin.take(most as u64 + 1).read_to_end(&mut text).context(|| "read stdin")?;
             Some(text)
         } else {
-            read_named(options, context, path, most)?
+            match options.context {
+                Context::Directory(_) => Some(read_given(path, most)?),
+                _ => copy::read(context.as_fd(), path, most)?,
+            }
         };
         return text.map(|text| (path.clone(), text)).ok_or_else(|| err!("{}: no such file", path.display()));
     }
@@ -373,7 +404,24 @@ fn file_of(options: &BuildOptions, context: &OwnedFd) -> Result<(PathBuf, Vec<u8
     Err(err!("{context}: neither a Containerfile nor a Dockerfile is in it").hint("-f names another"))
 }
 
-/// A file that the caller has named: any, beside a directory; with any other context one that is in it.
+/// All of a file that the caller has named, which can be a pipe or a device: whoever writes into it is waited for.
+fn read_given(path: &Path, most: usize) -> Result<Vec<u8>> {
+    let read = || -> Result<Vec<u8>> {
+        let file = File::options().read(true).custom_flags(libc::O_NOCTTY).open(path)?;
+        if file.metadata()?.is_dir() {
+            bail!("a directory");
+        }
+        let mut text = Vec::new();
+        file.take(most as u64 + 1).read_to_end(&mut text)?;
+        match text.len() > most {
+            true => Err(err!("longer than {} KiB", most >> 10)),
+            false => Ok(text),
+        }
+    };
+    read().context(|| path.display().to_string())
+}
+
+/// A file beside one that the caller has named: any, beside a directory; with any other context one that is in it.
 fn read_named(
     options: &BuildOptions,
     context: &OwnedFd,
@@ -682,14 +730,17 @@ impl Builder<'_> {
         fetcher(self.options, &self.session, self.interrupt)
     }
 
-    /// The bundle of an image, which is fetched once.
-    fn image(&self, name: &str) -> Result<PathBuf> {
+    /// The bundle of an image, which is fetched once and stays in use until the build ends.
+    fn image(&self, name: &str, what_for: Use) -> Result<PathBuf> {
         let mut images = lock(&self.images);
-        if let Some(path) = images.get(name) {
+        let key = (name.to_owned(), what_for);
+        if let Some((path, _)) = images.get(&key) {
             return Ok(path.clone());
         }
-        let path = (self.fetch)(name, self.interrupt)?;
-        images.insert(name.to_owned(), path.clone());
+        let path = (self.fetch)(name, what_for, self.interrupt)?;
+        let kept = mount::keep_in_use(bundle::open(&path)?.as_fd(), &self.mount_point()?);
+        let kept = kept.map_err(|e| e.context(format_args!("image {name}")))?;
+        images.insert(key, (path.clone(), kept));
         Ok(path)
     }
 
@@ -702,11 +753,7 @@ impl Builder<'_> {
     fn begin(&self, number: usize, from: &Instruction) -> Result<Stage> {
         let Kind::From { name, .. } = &from.kind else { bail!("not a FROM") };
         if let Some(platform) = from.flag("platform") {
-            let platform = self.expand_globally(platform)?;
-            let (asked, host): (Platform, _) = (platform.parse()?, Platform::host());
-            if (asked.os, asked.architecture) != (host.os, host.architecture) {
-                bail!("FROM --platform={platform} is not supported: it is not this machine's");
-            }
+            check_platform("FROM --platform", &self.expand_globally(platform)?)?;
         }
         let shown = match name {
             Some(name) => format!("{name} "),
@@ -721,7 +768,7 @@ impl Builder<'_> {
             }
             From::Stage(earlier) => Ok(self.stage(earlier)?.continued(number, shown)),
             From::Image(image) => {
-                let path = self.image(&image)?;
+                let path = self.image(&image, Use::Base)?;
                 let (root, config) = stored(&path)?;
                 let is_ours = is_ours(&path, &root)?;
                 let id = id_of_bundle(&path, is_ours)?;
@@ -751,7 +798,7 @@ impl Builder<'_> {
                 Ok(Source { shown, files: Files::Tree(root, Some(mounted)), is_ours })
             }
             From::Image(image) => {
-                let path = self.image(&image)?;
+                let path = self.image(&image, Use::Files)?;
                 let (root, _) = stored(&path)?;
                 let is_ours = is_ours(&path, &root)?;
                 Ok(Source { shown: format!("the image {from}"), files: Files::Tree(root, None), is_ours })
@@ -790,7 +837,7 @@ impl Builder<'_> {
         let trees = self.trees(chain)?;
         let mode = trees.last().map_or(Ok(0o755), disk::mode)?;
         let draft = self.session.draft(mode & 0o7777)?;
-        let mounted = mount::overlay(&source_of(chain), &trees, Some(&draft), &self.mount_point()?)?;
+        let mounted = mount::overlay(&trees, Some(&draft), &self.mount_point()?)?;
         Ok((draft, mounted))
     }
 
@@ -800,21 +847,13 @@ impl Builder<'_> {
         if trees.len() == 1 {
             trees.splice(0..0, self.trees(&Chain::new(Base::Scratch, 0))?);
         }
-        mount::overlay(&source_of(chain), &trees, None, &self.mount_point()?)
+        mount::overlay(&trees, None, &self.mount_point()?)
     }
 
     fn mount_point(&self) -> Result<PathBuf> {
         let at = self.memory.path().join(rt_sys::unique::name());
         std::fs::create_dir(&at).context(|| format!("make {}", at.display()))?;
         Ok(at)
-    }
-}
-
-/// The source of an overlay, by which others see who uses a bundle.
-fn source_of(chain: &Chain) -> String {
-    match &chain.base {
-        Base::Bundle { path, .. } => path.to_string_lossy().into_owned(),
-        Base::Scratch => "overlay".to_owned(),
     }
 }
 

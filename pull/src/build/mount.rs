@@ -42,7 +42,18 @@ pub(super) fn memory(at: &Path) -> Result<Mounted> {
 
 /// Shows what `source` is at `at`.
 pub(super) fn bind(source: BorrowedFd, at: &Path) -> Result<Mounted> {
-    let tree = mount::clone_fd(source, mount::Recursive::No)?;
+    attach(source, mount::Recursive::No, at)
+}
+
+/// Keeps the bundle `dir` of a store in use, until this is dropped: `rt prune` finds it in the list of the build's mounts. A mark
+/// counts for too short a time, and between two instructions nothing else of it is mounted or open.
+pub(super) fn keep_in_use(dir: BorrowedFd, at: &Path) -> Result<Mounted> {
+    // In a user namespace nothing is shown without what is mounted in it.
+    attach(dir, mount::Recursive::Yes, at).context(|| "keep it in use")
+}
+
+fn attach(source: BorrowedFd, mounts_too: mount::Recursive, at: &Path) -> Result<Mounted> {
+    let tree = mount::clone_fd(source, mounts_too)?;
     mount::attach_to(&tree, at)?;
     Ok(Mounted(at.to_owned()))
 }
@@ -70,9 +81,7 @@ impl Drop for Mounted {
 
 /// Mounts an overlay at `at`. `lower`: its layers, the lowest first, at least one. `draft` has the directories `upper` and `work`;
 /// without one nothing can be written, and there must be two layers.
-///
-/// What it shows in /proc/mounts as its source is `source`, by which `rt prune` sees who uses a bundle.
-pub(super) fn overlay(source: &str, lower: &[OwnedFd], draft: Option<&Path>, at: &Path) -> Result<Mounted> {
+pub(super) fn overlay(lower: &[OwnedFd], draft: Option<&Path>, at: &Path) -> Result<Mounted> {
     let open = |path: PathBuf| {
         rustix::fs::open(&path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
             .context(|| format!("open {}", path.display()))
@@ -87,13 +96,12 @@ pub(super) fn overlay(source: &str, lower: &[OwnedFd], draft: Option<&Path>, at:
         options = format!("{options},volatile,upperdir={},workdir={}", upper.as_raw_fd(), work.as_raw_fd());
     }
     let options = CString::new(options).map_err(|e| err!("{e}"))?;
-    let source = if source.len() < 256 { source } else { "overlay" };
     // Paths of layers are long, and all of them have to fit into a page: here a layer's path is the number of its descriptor.
     let here =
         rustix::fs::openat(CWD, ".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
             .context(|| "open the current directory")?;
     rustix::process::chdir("/proc/self/fd").context(|| "enter /proc/self/fd")?;
-    let mounted = rustix::mount::mount(source, at, "overlay", MountFlags::NODEV, &*options);
+    let mounted = rustix::mount::mount("overlay", at, "overlay", MountFlags::NODEV, &*options);
     fd::enter(here.as_fd())?;
     mounted.context(|| "mount an overlay").map_err(|e| match e.errno() {
         Some(libc::ENODEV) => e.hint("this kernel has no overlayfs"),

@@ -145,6 +145,8 @@ fn write_layout(
                 import(&Made::Layout(&saved.digest, &name), interrupt)?;
             }
             Output::Saved(target) => {
+                // Another may have been put there meanwhile.
+                target.check_replaces_itself()?;
                 let packed = image_of(builder, &parts, stage, builder.options.compression)?;
                 save::write_bundle(&packed, target, true, style, watch)?;
             }

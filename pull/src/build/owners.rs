@@ -82,7 +82,7 @@ pub(crate) fn record_owners(bundle: &Path, options: &PullOptions, interrupt: &In
 }
 
 /// True where the owners of a bundle are recorded.
-pub(super) fn is_recorded(bundle: &Path) -> Result<bool> {
+pub(crate) fn is_recorded(bundle: &Path) -> Result<bool> {
     look::exists(bundle.join(crate::bundle::RECORDED))
 }
 

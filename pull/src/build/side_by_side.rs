@@ -5,7 +5,7 @@ use std::sync::{Condvar, Mutex};
 
 use dockerfile::{Instruction, Kind, Mount};
 
-use super::{Builder, From, lock};
+use super::{Builder, From, Use, lock};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::{ns, process};
 
@@ -54,7 +54,8 @@ pub(super) fn build(builder: &mut Builder, target: usize) -> Result<()> {
     // The bars of a pull and the lines of commands do not mix.
     for (stage, at, image) in images {
         let instruction = &builder.stages[stage][at];
-        builder.image(&image).map_err(|e| builder.failed(builder.at(instruction, e)))?;
+        let what_for = if matches!(instruction.kind, Kind::From { .. }) { Use::Base } else { Use::Files };
+        builder.image(&image, what_for).map_err(|e| builder.failed(builder.at(instruction, e)))?;
     }
     let progress = Mutex::new(Progress {
         waiting: plan.0.keys().copied().collect(),

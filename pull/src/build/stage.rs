@@ -345,7 +345,8 @@ impl Stage {
 
     fn run(&mut self, builder: &Builder, instruction: &Instruction, command: &Command) -> Result<()> {
         let no_network = match instruction.flag("network") {
-            None | Some("default" | "host") => false,
+            None | Some("default") => builder.options.no_network,
+            Some("host") => false,
             Some("none") => true,
             Some(other) => bail!("RUN --network={other} is not supported: use host or none"),
         };

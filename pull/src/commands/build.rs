@@ -1,7 +1,10 @@
 //! `rt build`
 
+use super::id_file::IdFile;
 use super::{image_file as form_of, operand, registry};
-use crate::build::{self, BuildOptions, Caches, Made, Output, Secret, SecretFrom};
+use crate::build::{self, BuildOptions, Caches, Made, Output, Secret, SecretFrom, Use};
+use crate::bundle;
+use crate::image_file;
 use crate::images::{self, StoreRequest, Stored, Watermarks};
 use crate::progress::Style;
 use crate::pull::{self, PullOptions};
@@ -17,17 +20,17 @@ use rt_cli::print;
 use rt_image_store::{PullPolicy, Transport};
 use rt_spec::emulation::{RootEmulation, parse_root_emulation};
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, err, look, process};
-use std::fs::File;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use rt_sys::{bail, err, look};
+use std::path::{Path, PathBuf};
 
 /// Builds an image and prints the digest of its manifest.
 pub(super) fn run(call: &Call) -> Result<u8> {
     let flags = &call.flags;
     if let Some(other) = flags.text(&PROGRESS)?.filter(|word| !["auto", "plain"].contains(word)) {
         bail!("--progress {other}: use auto or plain");
+    }
+    if let Some(platform) = flags.text(&BUILD_PLATFORM)? {
+        build::check_platform("--platform", platform)?;
     }
     let options = BuildOptions {
         context: context(operand(call, 0)?)?,
@@ -45,6 +48,11 @@ pub(super) fn run(call: &Call) -> Result<u8> {
             from: caches("--cache-from", &flags.texts(&CACHE_FROM)?)?,
             to: caches("--cache-to", &flags.texts(&CACHE_TO)?)?,
             connect: super::connect_options(flags)?,
+        },
+        no_network: match flags.text(&BUILD_NETWORK)? {
+            None | Some("default" | "host") => false,
+            Some("none") => true,
+            Some(other) => bail!("--network {other} is not supported: use host or none"),
         },
         emulation: match flags.text(&BUILD_ROOT_EMULATION)? {
             Some(word) => parse_root_emulation(word)?,
@@ -64,20 +72,18 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     let into = flags.text(&OUTPUT)?;
     let outputs = outputs(call, &names, into)?;
     let policy = if flags.has(&PULL_BASE) { PullPolicy::Always } else { PullPolicy::Missing };
-    let fetch = |image: &str, interrupt: &Interrupt| base(call, image, policy, interrupt);
+    let fetch = |image: &str, what_for, interrupt: &Interrupt| base(call, image, what_for, policy, interrupt);
+    let id_file = flags.path(&IID_FILE).map(IdFile::at).transpose()?;
     let interrupt = Interrupt::install();
     let digest =
         build::build(&options, &outputs, &interrupt, &fetch).map_err(|e| match is_interrupted(&e) {
             true => err!("interrupted; the layers that were made are kept, the same command goes on"),
             false => e,
         })?;
-    if let Some(path) = flags.path(&IID_FILE) {
-        let mode = 0o666 & !process::clear_umask();
-        let file = File::options().write(true).create(true).truncate(true).mode(mode).open(&path);
-        let written = file.and_then(|mut file| file.write_all(digest.as_str().as_bytes()));
-        written.context(|| format!("write {}", path.display()))?;
-    }
-    print(format!("{digest}\n"))
+    let written = id_file.map_or(Ok(()), |file| file.write(digest.as_str()));
+    // Also where it could not be written: the image is there.
+    let code = print(format!("{digest}\n"))?;
+    written.map(|()| code)
 }
 
 /// What the user named as a context.
@@ -174,14 +180,14 @@ fn pair(text: &str) -> (String, String) {
     (name.to_owned(), value.to_owned())
 }
 
-/// `id=ID,src=FILE` or `id=ID,env=NAME`
+/// `id=ID,src=FILE` or `id=ID,env=NAME`. A file is read here, where a signal still ends the process that waits for a pipe.
 fn secret(text: &str) -> Result<Secret> {
-    let (mut id, mut from) = (None, None);
+    let (mut id, mut file, mut variable) = (None, None, None);
     for field in text.split(',') {
         match field.split_once('=') {
             Some(("id", value)) => id = Some(value.to_owned()),
-            Some(("src" | "source", value)) => from = Some(SecretFrom::File(value.into())),
-            Some(("env", value)) => from = Some(SecretFrom::Variable(value.to_owned())),
+            Some(("src" | "source", value)) => file = Some(value),
+            Some(("env", value)) => variable = Some(value.to_owned()),
             Some(("type", "file" | "env")) => {}
             _ => bail!("--secret {text}: use id=ID,src=FILE or id=ID,env=NAME"),
         }
@@ -189,25 +195,56 @@ fn secret(text: &str) -> Result<Secret> {
     let Some(id) = id.filter(|id| !id.is_empty() && !id.contains('/')) else {
         bail!("--secret {text}: no id")
     };
-    Ok(Secret { from: from.unwrap_or_else(|| SecretFrom::Variable(id.clone())), id })
+    match file {
+        Some(file) => Secret::from_file(id, Path::new(file)),
+        None => Ok(Secret { from: SecretFrom::Variable(variable.unwrap_or_else(|| id.clone())), id }),
+    }
 }
 
 /// The image of a FROM or a --from. A file names images of registries and of the store, and no file of the host.
-fn base(call: &Call, image: &str, policy: PullPolicy, interrupt: &Interrupt) -> Result<PathBuf> {
+fn base(
+    call: &Call,
+    image: &str,
+    what_for: Use,
+    policy: PullPolicy,
+    interrupt: &Interrupt,
+) -> Result<PathBuf> {
     let source = Source::named(image, registry()?)?;
     if !matches!(source, Source::Registry(_)) {
         bail!("{image}: not the name of an image in a registry or in the store");
     }
-    let options = |source: Source| -> Result<PullOptions> {
-        let options = super::pull::pull_options(call, image.to_owned(), source, PathBuf::new())?;
+    let options = |source: &Source, name: &str| -> Result<PullOptions> {
+        let options = super::pull::pull_options(call, name.to_owned(), source.clone(), PathBuf::new())?;
         Ok(PullOptions { owners: true, ..options })
     };
-    let watermarks = Watermarks::from_environment()?;
-    let pull_options = options(source.clone())?;
-    let request = StoreRequest { options: pull_options, policy, platform: None, names: None, watermarks };
-    let path = images::fetch_watched(request, interrupt)?.path;
+    let fetch = |source: &Source, name: &str, policy, own| -> Result<PathBuf> {
+        let (options, watermarks) = (options(source, name)?, Watermarks::from_environment()?);
+        let request = StoreRequest { options, policy, platform: None, names: None, watermarks, own };
+        Ok(images::fetch_watched(request, interrupt)?.path)
+    };
+    let mut path = fetch(&source, image, policy, false)?;
+    if !images::is_callers(&path)? {
+        if what_for == Use::Files {
+            return Ok(path);
+        }
+        // The same image, and not what its name means in the registry.
+        let own = images::pinned(&path, &source)
+            .and_then(|pinned| fetch(&pinned, &images::canonical(&pinned)?, PullPolicy::Missing, true));
+        path = match own {
+            Err(e) if is_interrupted(&e) => return Err(e),
+            Err(e) => {
+                let owners =
+                    if build::is_recorded(&path)? { "" } else { ", which belong to root in what is built" };
+                log::warn!(
+                    "{image}: that of another user's store is taken, not all of whose files may be read or changed{owners}: {e}"
+                );
+                return Ok(path);
+            }
+            Ok(own) => own,
+        };
+    }
     // It came before any image was built on it.
-    if let Err(e) = build::record_owners(&path, &options(source)?, interrupt) {
+    if let Err(e) = build::record_owners(&path, &options(&source, image)?, interrupt) {
         if is_interrupted(&e) {
             return Err(e);
         }
@@ -225,15 +262,27 @@ fn outputs<'a>(call: &'a Call, names: &'a [String], into: Option<&'a str>) -> Re
     let Some(text) = into else { return Ok(all) };
     let text = text.strip_prefix("dest=").unwrap_or(text);
     if Transport::split(text).is_some() {
-        all.push(Output::Saved(SaveTarget::parse(text)?));
+        let target = SaveTarget::parse(text)?;
+        target.check_replaces_itself().context(|| "--output")?;
+        all.push(Output::Saved(target));
         return Ok(all);
+    }
+    // Other programs' word for standard output, as of rt save.
+    if text == "-" {
+        return Err(
+            err!("--output -: no image is written to standard output").hint("./- is a file of that name")
+        );
     }
     if text.contains("type=") {
         return Err(err!("--output {text}: not supported")
             .hint("use FILE.sqsh, DIR, oci:DIR, oci-archive:FILE or docker-archive:FILE"));
     }
     let target = rt_sys::fd::absolute(text)?;
-    form_of(&call.flags, &target)?;
+    // What cannot be replaced is told before the build.
+    match form_of(&call.flags, &target)? {
+        Some(form) => image_file::replaceable(&target, true, form)?,
+        None => bundle::replaceable(&target)?,
+    };
     all.push(Output::Import(Box::new(move |made, interrupt| {
         let Made::Layout(_, layout) = *made else { return Ok(false) };
         let mut options =
@@ -264,8 +313,14 @@ fn store(call: &Call, names: &[String], made: &Made, interrupt: &Interrupt) -> R
         Made::Layout(digest, layout) => {
             let (options, names) = (options(digest, layout.parse()?)?, Some(names.to_vec()));
             let watermarks = Watermarks::from_environment()?;
-            let request =
-                StoreRequest { options, policy: PullPolicy::Always, platform: None, names, watermarks };
+            let request = StoreRequest {
+                options,
+                policy: PullPolicy::Always,
+                platform: None,
+                names,
+                watermarks,
+                own: false,
+            };
             let Stored { .. } = images::fetch_watched(request, interrupt)?;
             Ok(true)
         }

@@ -38,7 +38,7 @@ pub(super) fn pull(call: &Call) -> Result<u8> {
     let style = options.style;
     let watermarks = Watermarks::from_environment()?;
     let Stored { path, summary } =
-        images::fetch(StoreRequest { options, policy, platform, names: None, watermarks })?;
+        images::fetch(StoreRequest { options, policy, platform, names: None, watermarks, own: false })?;
     match summary {
         Some(summary) if flags.has(&JSON) => return print_json(&as_json(&path, &summary)),
         None if flags.has(&JSON) => {
@@ -71,7 +71,7 @@ pub(super) fn stored(call: &Call, image: &str, policy: PullPolicy) -> Result<Pat
     let (image, source) = named(image)?;
     let options = pull_options(call, image, source, PathBuf::new())?;
     let watermarks = Watermarks::from_environment()?;
-    let request = StoreRequest { options, policy, platform: None, names: None, watermarks };
+    let request = StoreRequest { options, policy, platform: None, names: None, watermarks, own: false };
     Ok(images::fetch(request)?.path)
 }
 
@@ -138,7 +138,7 @@ fn users(image: &ListedImage) -> String {
     for user in &image.users {
         match user {
             images::BundleUser::Processes(pids) => words.push(format!("{} here", pids.len())),
-            images::BundleUser::Starting => words.push("starting".to_owned()),
+            images::BundleUser::Starting => words.push("just now".to_owned()),
             images::BundleUser::Elsewhere { host, .. } => words.push(host.clone()),
         }
     }

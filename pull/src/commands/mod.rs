@@ -3,6 +3,7 @@
 mod build;
 mod cache;
 mod convert;
+mod id_file;
 mod images;
 mod inspect;
 mod login;
@@ -214,9 +215,12 @@ fn bytes(flags: &Flags, flag: &Flag) -> Result<Option<u64>> {
 /// What kind of image file `target` is to be; none where its name says that it is to be no file.
 fn image_file(flags: &Flags, target: &Path) -> Result<Option<Form>> {
     let word = flags.text(&COMPRESS)?;
-    let runs = flags.given(&RUN_FILE);
-    match runs || is_image_file(target) {
-        true => Ok(Some(Form { compression: compression(word.unwrap_or("zstd"))?, runs })),
+    let (runs, whatever_name) = (flags.given(&RUN_FILE), flags.has(&IMAGE_FILE));
+    match runs || whatever_name || is_image_file(target) {
+        true => {
+            let compression = compression(word.unwrap_or("zstd"))?;
+            Ok(Some(Form { compression, runs, whatever_name }))
+        }
         false if is_other_image_file(target) => Err(err!("{}: rt writes no such file", target.display())
             .hint(format!("{}.sqsh is a file with the image", target.with_extension("").display()))),
         false if word.is_some() => {

@@ -9,8 +9,7 @@ use crate::save::{self, SaveTarget, What};
 use rt_cli::image::{OVER, REPLACE, REPLACE_IMAGE, RUN_FILE, SAVE, SILENT};
 use rt_cli::parse::Call;
 use rt_cli::print;
-use rt_image_store::PullPolicy;
-use rt_image_store::word;
+use rt_image_store::{PullPolicy, others, word};
 use rt_spec::asked_mounts::is_image;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, disk, err, look};
@@ -50,10 +49,27 @@ pub(super) fn source_bundle(call: &Call) -> Result<PathBuf> {
 }
 
 /// True for a directory that is neither a bundle nor an image: what is in it is data.
+///
+/// # Errors
+/// As of [`is_others_bundle`].
 fn is_data(path: &Path) -> Result<bool> {
     Ok(look::is_dir(path)?
+        && !is_others_bundle(path)?
         && !look::exists(path.join("config.json"))?
         && !look::exists(path.join("oci-layout"))?)
+}
+
+/// True for a bundle of a store that others can change, or one in such a one.
+///
+/// # Errors
+/// It is something else there: they could put a link to what is the caller's.
+fn is_others_bundle(path: &Path) -> Result<bool> {
+    let Some((bundle, _, why)) = others::first_on_way(path)? else { return Ok(false) };
+    if look::exists(path.join("config.json"))? {
+        return Ok(true);
+    }
+    Err(err!("{}: not a bundle, and of {}: {why}", path.display(), bundle.display())
+        .hint("cp -a makes a copy of your own"))
 }
 
 /// Where a run file, or another one, comes from.
@@ -77,6 +93,7 @@ impl Origin<'_> {
         }
         // What is here is looked at once, before anything of it is opened: others can change what has a name meanwhile.
         match word::own_or_file(path, is_image)? {
+            Some(_) if is_others_bundle(path)? => Ok(Origin::Bundle(path)),
             Some(FileType::RegularFile) => {
                 let is_squashfs = image_file::is_squashfs(&disk::open_named(path)?);
                 Ok(Origin::File(path, is_squashfs.context(|| path.display().to_string())?))

@@ -1,0 +1,99 @@
+//! The file of `rt build --iidfile`, in a directory where others may write, too.
+
+use crate::draft::{self, Draft};
+use rt_sys::error::{Context, Result};
+use rt_sys::{bail, disk, err, fd};
+use rustix::fs::{FileType, Mode, OFlags, PROC_SUPER_MAGIC};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+const FILE: &[u8] = b"file";
+
+/// Where a text is to go that there is only in the end.
+pub(super) struct IdFile {
+    path: PathBuf,
+    parent: OwnedFd,
+    name: Vec<u8>,
+}
+
+/// How what has the name is written to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// A file, a link or nothing: a new file gets the name.
+    Replaced,
+    /// A pipe or a device: it is opened.
+    Opened,
+    /// The kernel's name of what is open, or a link to one, as /dev/stdout is: what it leads to is opened.
+    Followed,
+}
+
+impl IdFile {
+    /// Opens the directory that it is in.
+    ///
+    /// # Errors
+    /// There is none, or nothing can be written there.
+    pub(super) fn at(path: PathBuf) -> Result<IdFile> {
+        let opened = draft::place(&path).and_then(|(parent, name)| {
+            let file = IdFile { path: path.clone(), parent, name };
+            if file.how()? == How::Replaced && !disk::may_write(file.parent.as_fd())? {
+                bail!("no file can be made there");
+            }
+            Ok(file)
+        });
+        opened.context(|| shown(&path))
+    }
+
+    /// Writes `text`, and waits for nobody who would read it.
+    ///
+    /// # Errors
+    /// Also where nobody reads a pipe (ENXIO), or nobody empties it (EAGAIN).
+    pub(super) fn write(self, text: &str) -> Result<()> {
+        let path = self.path.clone();
+        let written = match self.how() {
+            Ok(How::Replaced) => self.replace(text),
+            Ok(how) => self.open(how).and_then(|mut file| Ok(file.write_all(text.as_bytes())?)),
+            Err(e) => Err(e),
+        };
+        written.context(|| shown(&path))
+    }
+
+    fn how(&self) -> Result<How> {
+        let parent = self.parent.as_fd();
+        // Nobody who is not trusted with all else puts a link into these two.
+        let is_kernels = fd::file_system(parent)? == PROC_SUPER_MAGIC as u64;
+        let is_system = is_kernels || disk::is_same(disk::open_root(Path::new("/"))?.as_fd(), b"dev", parent);
+        Ok(match disk::mode_at(parent, &self.name)?.map(FileType::from_raw_mode) {
+            _ if is_kernels => How::Followed,
+            Some(FileType::Symlink) if is_system => How::Followed,
+            None | Some(FileType::RegularFile | FileType::Symlink) => How::Replaced,
+            Some(FileType::Fifo | FileType::CharacterDevice) => How::Opened,
+            Some(_) => bail!("neither a file nor a pipe"),
+        })
+    }
+
+    /// Opens what is there, and truncates nothing.
+    fn open(&self, how: How) -> Result<File> {
+        let links = if how == How::Followed { OFlags::empty() } else { OFlags::NOFOLLOW };
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(&self.parent, &self.name[..], flags | links, Mode::empty())?;
+        let kind = FileType::from_raw_mode(fd::stat(&opened)?.st_mode);
+        if how == How::Opened && !matches!(kind, FileType::Fifo | FileType::CharacterDevice) {
+            return Err(err!("something else has come into its place"));
+        }
+        Ok(File::from(opened))
+    }
+
+    /// Puts a new file into its place: what was a link leads nowhere, and whoever reads sees all of the text.
+    fn replace(self, text: &str) -> Result<()> {
+        let draft = Draft::within(self.parent, self.name)?;
+        let mode = 0o666 & !rt_sys::process::clear_umask();
+        disk::create_file(draft.dir(), FILE, mode)?.write_all(text.as_bytes())?;
+        draft.put(FILE)
+    }
+}
+
+fn shown(path: &Path) -> String {
+    format!("--iidfile {}", path.display())
+}
