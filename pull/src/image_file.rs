@@ -54,6 +54,9 @@ pub(crate) struct Form {
     pub compression: Compression,
     /// The file is to be a program.
     pub runs: bool,
+    /// The user has named the file to a program that writes nothing else: a link or an empty file of that name, as mktemp(1)
+    /// makes one, is replaced, too.
+    pub whatever_name: bool,
 }
 
 /// Pulls into the file `options.target`.
@@ -69,7 +72,7 @@ pub(super) fn pull(options: &PullOptions, form: Form, interrupt: &Interrupt) -> 
         let head = opened.head()?;
         return pull::unchanged(options, have, opened, head, &cache, interrupt, phases);
     }
-    let old = replaceable(target, options.force)?;
+    let old = replaceable(target, options.force, form)?;
     let draft = Draft::beside(target)?;
     let scratch = match options.cache == CacheLocation::Scratch {
         true => Some(disk::make_own_dir(draft.dir(), b"scratch")?),
@@ -161,7 +164,7 @@ fn write_trees(
 ) -> Result<Written> {
     check_name(target, form)?;
     let interrupt = Interrupt::install();
-    let old = replaceable(target, replace)?;
+    let old = replaceable(target, replace, form)?;
     rt_sys::process::raise_open_files();
     let draft = Draft::beside(target)?;
     let counts = Counts::default();
@@ -184,11 +187,12 @@ fn write_trees(
 
 /// Copies the squashfs in the file `source`, as it is. Returns how long what is made is.
 pub(crate) fn copy(source: &Path, target: &Path, replace: bool, runs: bool) -> Result<u64> {
-    check_name(target, Form { compression: Compression::None, runs })?;
+    let form = Form { compression: Compression::None, runs, whatever_name: false };
+    check_name(target, form)?;
     let interrupt = Interrupt::install();
-    let old = replaceable(target, replace)?;
+    let old = replaceable(target, replace, form)?;
     let mut from = disk::open_named(source)?;
-    let size = disk::size(&from)?;
+    let size = disk::length(&from)?;
     let context = || format!("copy {}", source.display());
     let part = RunFile::of(&from).context(context)?.map_or(Part { offset: 0, size }, |parts| parts.image);
     from.seek(io::SeekFrom::Start(part.offset)).context(context)?;
@@ -448,21 +452,26 @@ fn file_in(image: &Filesystem<FilePart>, path: &[&str]) -> squashfs::Result<Opti
 ///
 /// # Errors
 /// The file is not to be replaced, or is no image file.
-fn replaceable(target: &Path, replace: bool) -> Result<Option<OwnedFd>> {
+pub(crate) fn replaceable(target: &Path, replace: bool, form: Form) -> Result<Option<OwnedFd>> {
     let (parent, name) = draft::place(target)?;
-    if disk::mode_at(parent.as_fd(), &name)?.is_none() {
-        return Ok(None);
-    }
+    let Some(mode) = disk::mode_at(parent.as_fd(), &name)? else { return Ok(None) };
     if !replace {
         // Nothing else would remove what a killed command has left here, as long as the file is here.
         draft::sweep_beside(parent.as_fd(), &name);
         return Err(err!("{}: exists", target.display()).hint("use --force to replace it"));
     }
+    if form.whatever_name && mode & 0o170000 == 0o120000 {
+        // The link itself, as rename(2) does: what it leads to stays.
+        return Ok(Some(disk::open_any(parent.as_fd(), &name)?.into()));
+    }
     let file = disk::open_if_file(parent.as_fd(), &name)?;
-    let image = |file: File| Ok::<_, Error>(is_squashfs(&file)?.then_some(file));
+    let fits =
+        |file: &File| Ok::<_, Error>(is_squashfs(file)? || form.whatever_name && disk::length(file)? == 0);
+    let image = |file: File| Ok::<_, Error>(fits(&file)?.then_some(file));
     match file.map(image).transpose().context(|| target.display().to_string())?.flatten() {
         Some(file) => Ok(Some(file.into())),
-        None => Err(err!("{}: not an image file, and --force replaces only these", target.display())),
+        None if form.whatever_name => Err(err!("{}: not an image file, and stays", target.display())),
+        None => Err(err!("{}: exists, and is not an image file; only these are replaced", target.display())),
     }
 }
 

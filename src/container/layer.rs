@@ -93,7 +93,10 @@ fn make_parts(plan: &Plan, path: &Path, id: &str) -> Result<Seen> {
     }
     let dir = Directory::of(fd)?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let image = fs::open(&plan.rootfs, flags, Mode::empty())?;
+    let image = match &plan.others_root {
+        Some(others) => others.open()?,
+        None => fs::open(&plan.rootfs, flags, Mode::empty())?,
+    };
     if fd::path_of(&dir.fd)?.starts_with(fd::path_of(&image)?) {
         bail!("it is in the image, which is not to be written to");
     }

@@ -3,6 +3,7 @@
 use super::images::ImageMounts;
 use super::layer::{self, UPPER};
 use crate::store::{self, Store};
+use rt_image_store::others::{self, OthersRoot};
 use rt_spec::annotations;
 use rt_sys::caller::Caller;
 use rt_sys::error::{Context, Result};
@@ -28,24 +29,35 @@ pub(crate) fn show_as_bundle(store: &Store, mut images: ImageMounts, id: &str) -
     };
     // Before anything is opened: overlayfs takes no layer of another mount namespace.
     enter_namespaces()?;
-    let dir = open_bundle(&bundle, kept.is_file)?;
     let context = || format!("bundle {}", bundle.display());
-    // Others can have put a link there, to have their choice of the caller's files saved.
-    let is_users = mounted.is_none() && !rt_image_store::is_stored(&bundle);
+    // Others can have put a link there, to have their choice of the caller's files saved: in a bundle of a store, or below one.
+    let is_others = mounted.is_none()
+        && (rt_image_store::is_stored(&bundle) || others::first_on_way(&bundle).context(context)?.is_some());
+    let dir = match is_others {
+        true => rt_image_store::open_bundle(&bundle).context(context)?.0,
+        false => open_bundle(&bundle, kept.is_file)?,
+    };
+    let is_users = mounted.is_none() && !is_others;
     let links = if is_users { OFlags::empty() } else { OFlags::NOFOLLOW };
-    let text_of = |name| text_of(&dir, name, links).context(context);
+    let open = |way: &Path, flags: OFlags| match is_others {
+        true => others::open_inside(&dir, way, flags),
+        false => fs::openat(&dir, way, flags | links | OFlags::CLOEXEC, Mode::empty()),
+    };
+    let text_of = |name| text_of(open, name).context(context);
     let config = text_of("config.json")?.ok_or_else(|| err!("it has no config.json"));
     let mut spec = config.and_then(rt_spec::Config::parse).context(context)?.spec;
     let root = spec.root_mut().as_mut().ok_or_else(|| err!("root is missing")).context(context)?;
-    let open = |root: &Path, links| {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        fs::openat(&dir, root, flags | links, Mode::empty()).context(|| format!("open {}", root.display()))
-    };
+    let place = OFlags::PATH | OFlags::DIRECTORY;
+    let open_root = |root: &Path| open(root, place).context(|| format!("open {}", root.display()));
     let image = match mounted {
-        Some(mounted) => open(&mounted, OFlags::empty()),
-        None if is_users => open(root.path(), links),
+        Some(mounted) => fs::openat(&dir, &mounted, place | OFlags::CLOEXEC, Mode::empty())
+            .context(|| format!("open {}", mounted.display())),
+        None if is_users => match OthersRoot::on_way(&bundle.join(root.path())).context(context)? {
+            Some(others) => others.open(),
+            None => open_root(root.path()),
+        },
         // Nor does that config say where the root is.
-        None => open(Path::new(rt_image_store::ROOT), links),
+        None => open_root(Path::new(rt_image_store::ROOT)),
     }
     .context(context)?;
     root.set_path("rootfs".into());
@@ -85,10 +97,12 @@ fn open_bundle(path: &Path, is_mounted: bool) -> Result<OwnedFd> {
 
 /// What is in the file `name` of a bundle; `None` where it has no such file. One that cannot be read is an error: the saved image
 /// would not say it.
-fn text_of(bundle: &OwnedFd, name: &str, links: OFlags) -> Result<Option<Vec<u8>>> {
+fn text_of(
+    open: impl Fn(&Path, OFlags) -> rustix::io::Result<OwnedFd>,
+    name: &str,
+) -> Result<Option<Vec<u8>>> {
     let context = || format!("read {name}");
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = match fs::openat(bundle, name, flags | links, Mode::empty()) {
+    let file = match open(name.as_ref(), OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY) {
         Err(Errno::NOENT) => return Ok(None),
         file => file.context(context)?,
     };

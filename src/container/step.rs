@@ -674,7 +674,15 @@ pub(crate) fn environment(pid: i32) -> Result<Vec<String>> {
 /// that no task is left in. A task that is not there is no error.
 pub(crate) fn tasks_delete(store: &Store, id: &str) -> Result<()> {
     if let Some(job) = TaskName::parse(id).filter(|name| name.step.is_none()) {
-        let of_job = |record: &Record| record.step.as_ref().is_some_and(|step| job.means(step));
+        // A start that has failed may have left no record. What it was to start from still says whose it is.
+        let is_kept_for = |id: &str| match store.persistent(id) {
+            Ok(Some(kept)) => TaskName::parse(&kept.maker).is_some_and(|maker| maker.job == job.job),
+            _ => false,
+        };
+        let of_job = |record: &Record| match &record.step {
+            Some(step) => job.means(step),
+            None => is_kept_for(&record.id),
+        };
         // What is there for all jobs stays.
         let stays = |record: &Record| matches!(store.persistent(&record.id), Ok(Some(kept)) if kept.global);
         // What holds up one of them keeps no other.

@@ -22,6 +22,12 @@ pub(super) const PERSISTENT: &str = "kept.json";
 /// What stands before a step's name in the note of the directory that it saves its container to.
 pub(super) const PLACE: &str = "save.";
 
+/// How the names of the directories for layers begin.
+const LAYERS: &str = "rt-layers";
+
+/// The note that a save has failed.
+const UNSAVED: &str = "unsaved";
+
 /// What is known of a container that outlives its processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PersistentContainer {
@@ -46,6 +52,34 @@ impl Store {
     pub(crate) fn persistent(&self, id: &str) -> Result<Option<PersistentContainer>> {
         super::check_id(id)?;
         if self.holds(id)? { self.container(id)?.persistent() } else { Ok(None) }
+    }
+
+    /// Removes the caller's layers below `tmpfs` whose name `is_meant`, and whose container is not there: nothing leads to them
+    /// any more. What holds up one of them keeps no other.
+    pub(crate) fn sweep_layers(&self, tmpfs: &Path, is_meant: impl Fn(&str) -> bool) -> Result<()> {
+        let first = format!("{LAYERS}-{}", rustix::process::geteuid().as_raw());
+        let places = look::entries(tmpfs).context(|| format!("list {}", tmpfs.display()))?;
+        let is_place = |path: &PathBuf| {
+            let rest = path.file_name().and_then(|name| name.to_str()?.strip_prefix(&first));
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        let mut swept = Ok(());
+        for own in places.into_iter().filter(is_place) {
+            if !matches!(look_at(&own), Ok(Place::Callers)) {
+                continue;
+            }
+            for name in look::names(&open_own(&own)?).context(|| format!("list {}", own.display()))? {
+                let Ok(name) = std::str::from_utf8(&name) else { continue };
+                if is_meant(name) {
+                    let removed = self.holds(name).and_then(|holds| match holds {
+                        true => Ok(()),
+                        false => remove_layer(&own.join(name)),
+                    });
+                    swept = swept.and(removed);
+                }
+            }
+        }
+        swept
     }
 }
 
@@ -144,6 +178,26 @@ impl ContainerDir {
         Ok(opened)
     }
 
+    /// Notes that what was to be saved of the container is in its layer alone. Who makes the container anew forgets it.
+    pub(crate) fn note_unsaved(&self) -> Result<()> {
+        match fs::symlinkat("-", &self.fd, UNSAVED) {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(e) => Err(e).context(|| format!("note that container {} is not saved", self.id)),
+        }
+    }
+
+    /// True where that is so.
+    ///
+    /// # Errors
+    /// Where the kernel does not say: nobody may remove it then.
+    pub(crate) fn is_unsaved(&self) -> Result<bool> {
+        match fs::statat(&self.fd, UNSAVED, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(e) => Err(e).context(|| format!("look at the state of {}", self.id)),
+        }
+    }
+
     /// Ends that, and removes the layer.
     pub(crate) fn unkeep(&self) -> Result<()> {
         let Some(kept) = self.persistent()? else { return Ok(()) };
@@ -163,7 +217,7 @@ fn place_note(stat: &fs::Stat) -> String {
 /// The directory for a container's layer, below `tmpfs`, a directory of the node for temporary files: that of the caller is
 /// made where it is missing. The layer's own is made later, or is there.
 pub(crate) fn layer_directory(tmpfs: &Path, id: &str) -> Result<PathBuf> {
-    Ok(own_directory(tmpfs, "rt-layers")?.join(id))
+    Ok(own_directory(tmpfs, LAYERS)?.join(id))
 }
 
 /// The caller's directory for layers below `tmpfs`, whose name is `kind` and the caller's id. Where somebody else has made

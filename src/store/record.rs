@@ -64,6 +64,12 @@ pub(crate) struct Record {
     /// What its programs are kept from.
     #[serde(default, rename = "kept_from")]
     pub confinement: Confinement,
+    /// An image, or somebody else than the caller, may have written its config.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub of_image: bool,
+    /// Others could change its bundle, which lay in a store.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub of_others: bool,
     /// The processors that its program began with, in words of 64 bits; empty where its first process is an init of `rt`'s own, which
     /// has them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -567,7 +567,11 @@ fn image_of_somebody_else(ctx: &Ctx) {
     // His files are nobody's here, as they would be without a layer, and a layer cannot take over an owner who does not
     // exist inside. The root is the layer's own, and mount points appear.
     for flag in ["--writable", "--as-root"] {
-        let all = run(ctx, &bundle, &[flag, "--tmpfs", "/home/mnt"]);
+        let out = ctx.rt(["run", flag, "--tmpfs", "/home/mnt"]).arg(&bundle.dir).ok();
+        let all = out.all();
+        let is_said = out.stderr.contains("the image's files belong to uid 0 and stay as they are");
+        assert_eq!(is_said, flag == "--as-root", "{out:?}");
+        ctx.rt(["list", "-q"]).ok();
         let denied = errno(libc::EACCES);
         let expected = [denied.clone(), denied, json!(null), errno(libc::EOVERFLOW), json!(["mnt"])];
         assert_eq!(all, expected, "{flag}");

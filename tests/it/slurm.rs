@@ -926,16 +926,29 @@ fn config_of_somebody_else(ctx: &Ctx) {
     run().fails(&["config.json", "another name"]);
     // A directory of the caller's that was there before, as of an archive that he has unpacked where the group may write.
     let job = ctx.mkdir("oci-job");
+    fs::set_permissions(&job, fs::Permissions::from_mode(0o770)).unwrap();
     fs::rename(&bundle, job.join("task")).unwrap();
     let run = || ctx.rt(["slurm", "run", "--bundle"]).arg(job.join("task")).arg(step.id(0));
-    run().fails(&["bundle", "older than the directory above"]);
+    run().fails(&["bundle", "others can have put", "oci-job/task"]);
+    // Below a directory of the other one's, which is older than what he has brought into it.
+    let his = ctx.mkdir("his");
+    ctx.mkdir("his/task");
+    fs::rename(job.join("task/config.json"), his.join("task/config.json")).unwrap();
+    sys::chown(&his, 12345, 12345).unwrap();
+    fs::rename(&his, job.join("his")).unwrap();
+    let in_his = job.join("his/task");
+    ctx.rt(["slurm", "run", "--bundle"])
+        .arg(&in_his)
+        .arg(step.id(0))
+        .fails(&["others can have put", "oci-job/his"]);
+    fs::rename(in_his.join("config.json"), job.join("task/config.json")).unwrap();
     fs::create_dir(job.join("new")).unwrap();
     ctx.give(&job.join("new"));
     fs::rename(job.join("task/config.json"), job.join("new/config.json")).unwrap();
     fs::remove_dir_all(job.join("task")).unwrap();
     fs::rename(job.join("new"), job.join("task")).unwrap();
     fs::remove_file(step.bundle.dir.join("config.json")).unwrap();
-    run().fails(&["config.json", "older than the directory above"]);
+    run().fails(&["config.json", "older than the directory in which others can rename"]);
 }
 
 /// Slurm takes over what a bundle says, hooks among it, wherever the bundle lies and whoever can write it.

@@ -20,13 +20,13 @@ tests! {
         working_directory, root_inside, home_of_the_caller, who_may_write, own_namespaces, pmix_of_a_task, prepare_checks_everything,
         batch_script_at_its_place, first_task_killed, a_step_runs_again, end_of_a_step, program_of_the_image,
         pmi_connection_of_a_task, as_oci_conf_calls_it, arguments_of_a_pattern,
-        asked_for_a_bundle, entrypoint_runs_once, a_name_outlives_the_step, names_and_their_modes, a_step_is_a_name, names_of_jobs_and_of_all,
+        asked_for_a_bundle, entrypoint_runs_once, a_name_outlives_the_step, names_and_their_modes, failed_starts_leave_nothing, a_step_is_a_name, names_of_jobs_and_of_all,
         a_name_is_of_one_image, a_layer_that_is_gone, written_to_disk, written_to_memory, a_layer_that_is_still_used, no_place_to_save, remapped_under_pmix,
         named_and_killed, namespaces_of_a_name, layers_of_somebody_else, wrong_values_name_their_variable, state_beside_that_of_others,
         copies_of_an_image_file, what_hooks_confine_holds_for_all, checkpoints_of_one_task,
     }
     NESTED { tasks_share_a_container, who_may_write }
-    ALL { images_by_name, saved_at_the_end, saved_by_the_last_task, saving_writes_through_no_link, what_a_team_saves, links_in_the_place_of_a_layer, the_place_to_save_is_no_link }
+    ALL { images_by_name, saved_at_the_end, saved_by_the_last_task, saved_under_any_name, what_is_not_saved_stays, saving_writes_through_no_link, what_a_team_saves, what_leads_to_a_teams_bundle_is_saved, links_in_the_place_of_a_layer, the_place_to_save_is_no_link }
     USER { end_by_root, mounts_in_tmpfs_stop_nobody, environment_of_somebody_else }
 }
 
@@ -937,6 +937,27 @@ fn end_by_root(ctx: &Ctx) {
     names[..2].iter().for_each(|name| ctx.give_link(&tmp.join(name)));
     epilog("42").env("RT_CONTAINER_TMPFS", &tmp).silent();
     assert_eq!(names.map(|name| tmp.join(name).exists()), [false, true, true]);
+    // So do layers of which no container is there any more. What has another job's number in its name is that job's.
+    let dir = tmp.join(format!("rt-layers-{uid}"));
+    let of_job = ["42.tools", "node.42.0", "a.node.42.7"];
+    let stays = ["43.42.1", "42", "node.43.42", "420.tools", "42.shared"];
+    fs::create_dir(&dir).unwrap();
+    ctx.give_link(&dir);
+    for name in of_job.iter().chain(&stays) {
+        fs::create_dir(dir.join(name)).unwrap();
+        ctx.give_link(&dir.join(name));
+    }
+    // A container that is there for all jobs.
+    let all = step.again().with("RT_CONTAINER_TMPFS", tmp.display().to_string());
+    let all = all.with("RT_CONTAINER_NAME", "42.shared").with("RT_CONTAINER_SCOPE", "global");
+    ctx.remember("42.shared");
+    all.ok(&["ready"]);
+    epilog("42").env("RT_CONTAINER_TMPFS", &tmp).silent();
+    let mut left: Vec<_> =
+        fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    left.sort();
+    assert_eq!(left, ["42", "42.shared", "420.tools", "43.42.1", "node.43.42"]);
+    ctx.rt(["delete", "42.shared"]).silent();
 }
 
 /// Only the first task runs the hooks of the stage precreate: what they confine holds for those that join it, too.
@@ -1126,6 +1147,49 @@ fn a_name_outlives_the_step(ctx: &Ctx) {
     assert_eq!((list().len(), layers(ctx).len()), (0, 0));
     step(4).with("RT_CONTAINER_IMAGE", "").command(0, &["say no"]).fails(&["42.tools does not exist"]);
     assert_eq!(before, base.bundle.strict_tree(), "the image is as it was");
+    base.empty();
+}
+
+/// A start that fails removes the layer that it has made, and the end of a job removes what is kept of a container whose last start
+/// has failed.
+fn failed_starts_leave_nothing(ctx: &Ctx) {
+    let base = Step::read_only(ctx);
+    let step = |number| with_name(&base, 42, number, "tools");
+    let works = base.bundle.config.clone();
+    // The container is planned by then, and has a layer, and no record.
+    let fails = |step: Step<'_>| {
+        let mut broken = works.clone();
+        broken["hooks"] = json!({ "createRuntime": [{ "path": ctx.helper(), "args": ["probe", "exit 1"] }] });
+        base.bundle.raw(&broken.to_string());
+        let out = step.command(0, &["say no"]).run();
+        assert!(out.code != 0 && out.stderr.contains("createRuntime"), "{out:?}");
+        base.bundle.write();
+    };
+    // The first start of a container with a name, and one of a step that is to be saved.
+    fails(step(0));
+    assert!(layers(ctx).is_empty(), "{:?}", layers(ctx));
+    let saved = base.again().with("RT_CONTAINER_SAVE", ctx.path("x.sqsh").display().to_string());
+    fails(saved.with("RT_CONTAINER_TMPFS", ctx.dir.display().to_string()));
+    base.empty();
+    assert!(layers(ctx).is_empty(), "{:?}", layers(ctx));
+    // What has been written before stays.
+    step(1).ok(&["write /new x"]);
+    fails(step(2));
+    assert_eq!(step(3).ok(&["cat /new"]).line(0), "x");
+    // The last start of all of them.
+    fails(step(4));
+    for job in [43, 423] {
+        with_name(&base, job, 0, "tools").ok(&["write /new x"]);
+        fails(with_name(&base, job, 1, "tools"));
+    }
+    with_name(&base, 42, 0, "all").with("RT_CONTAINER_SCOPE", "global").ok(&["write /new x"]);
+    fails(with_name(&base, 42, 1, "all").with("RT_CONTAINER_SCOPE", "global"));
+    assert_eq!(layers(ctx), ["42.tools", "423.tools", "43.tools", "all"]);
+    ctx.rt(["slurm", "delete", "42"]).silent();
+    assert_eq!(layers(ctx), ["423.tools", "43.tools", "all"]);
+    ["43", "423"].iter().for_each(|job| ctx.rt(["slurm", "delete", job]).silent());
+    ctx.rt(["delete", "-f", "all"]).silent();
+    assert!(layers(ctx).is_empty());
     base.empty();
 }
 
@@ -1366,6 +1430,28 @@ fn no_place_to_save(ctx: &Ctx) {
     if sys_uid(ctx) != 0 {
         step("/etc/x.sqsh").prepare().fails(&["no file can be made in /etc"]);
     }
+    // Nor can it where something else is that is not replaced in the end.
+    ctx.mkdir("dir.sqsh");
+    symlink(ctx.path("dir.sqsh"), ctx.path("to-dir.sqsh")).unwrap();
+    ctx.file("text", "mine, and no image");
+    ctx.file("empty", "");
+    ctx.file("v1.sqsh", "hsqs of the caller's");
+    let long = format!("{}.sqsh", "x".repeat(245));
+    let name = |name: &str| step(&format!("{tmpfs}/{name}"));
+    for (wrong, text) in [
+        ("dir.sqsh", "a directory"),
+        ("to-dir.sqsh", "a directory"),
+        ("text", "not an image file, and would not be replaced"),
+        (&long, "the name is too long"),
+    ] {
+        let out = name(wrong).prepare().fails(&["RT_CONTAINER_SAVE", &format!("{tmpfs}/{wrong}"), text]);
+        assert!(!out.stderr.contains("--force"), "{out:?}");
+    }
+    for (link, to) in [("to-text", "text"), ("to-image", "v1.sqsh"), ("to-nothing", "nothing")] {
+        symlink(to, ctx.path(link)).unwrap();
+        name(link).prepare().ok();
+    }
+    ["empty", "v1.sqsh", "noext", "x.sif"].iter().for_each(|free| drop(name(free).prepare().ok()));
 }
 
 /// PMIx compares the id inside with the caller's, and MPI_Init would hang.
@@ -1509,10 +1595,8 @@ fn saved_at_the_end(ctx: &Ctx) {
     let nowhere = step.again().with("RT_CONTAINER_SAVE", "/not/there/x.sqsh");
     let nowhere = nowhere.with("RT_CONTAINER_TMPFS", ctx.dir.display().to_string());
     nowhere.ok(&["write /x y"]);
-    nowhere
-        .environment(0, ctx.rt(["slurm", "end"]))
-        .env("PATH", format!("{path}:{system}"))
-        .fails(&["/not/there"]);
+    let end = nowhere.environment(0, ctx.rt(["slurm", "end"])).env("PATH", format!("{path}:{system}"));
+    not_saved(ctx, end, &["/not/there"]);
     step.empty();
     // By hand, one that has a name.
     with_name(&step, 42, 5, "tools").ok(&["write /by-hand x"]);
@@ -1568,9 +1652,83 @@ fn saved_by_the_last_task(ctx: &Ctx) {
     let first = step.task(0, &["write /one x", "ready"]);
     assert_eq!(first.wait().code, 0);
     fs::remove_dir(ctx.path("other")).unwrap();
-    let out = step.command(1, &["ready"]).run();
-    assert!(out.code != 0 && out.stderr.contains("other"), "{out:?}");
-    step.end();
+    not_saved(ctx, step.command(1, &["ready"]), &["other"]);
+    step.empty();
+}
+
+/// Runs a command that fails to save the container of a step of job 42, which stays until that job ends.
+#[track_caller]
+fn not_saved(ctx: &Ctx, cmd: Cmd, texts: &[&str]) {
+    let out = cmd.run();
+    assert_ne!(out.code, 0, "{out:?}");
+    assert!(texts.iter().all(|text| out.stderr.contains(text)), "{texts:?}: {out:?}");
+    assert_eq!(layers(ctx).len(), 1, "{out:?}");
+    ctx.rt(["slurm", "delete", "42"]).silent();
+    assert!(layers(ctx).is_empty());
+}
+
+/// A squashfs is written whatever the file is called, in the place of a link or an empty file, too.
+fn saved_under_any_name(ctx: &Ctx) {
+    let path = format!("{}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", images::path(ctx));
+    let tmpfs = ctx.dir.display().to_string();
+    let base = Step::read_only(ctx);
+    for (at, link) in ["to-old.sqsh", "to-text", "to-nothing"].iter().zip(["old.sqsh", "text", "nothing"]) {
+        symlink(link, ctx.path(at)).unwrap();
+        ctx.give_link(&ctx.path(at));
+    }
+    ctx.file("old.sqsh", "hsqs of an earlier step");
+    ctx.file("text", "mine");
+    ctx.file("empty", "");
+    let names = ["noext", "x.tar", "x.sif", "to-old.sqsh", "to-text", "to-nothing", "empty"];
+    for (number, name) in (0..).zip(names) {
+        let file = ctx.path(name);
+        let step = Step { step: number, ..base.again() };
+        ctx.remember(&step.container());
+        let step = step.with("RT_CONTAINER_SAVE", file.display().to_string()).with("RT_CONTAINER_TASKS", "1");
+        let step = step.with("RT_CONTAINER_TMPFS", &tmpfs).with("PATH", &path);
+        step.prepare().ok();
+        step.ok(&["write /result x"]);
+        assert!(fs::symlink_metadata(&file).unwrap().is_file(), "{name}");
+        assert!(fs::read(&file).unwrap().starts_with(b"hsqs"), "{name}");
+        step.end();
+    }
+    // What the links led to is as it was.
+    assert_eq!(fs::read_to_string(ctx.path("old.sqsh")).unwrap(), "hsqs of an earlier step");
+    assert_eq!(fs::read_to_string(ctx.path("text")).unwrap(), "mine");
+    assert!(!ctx.path("nothing").exists() && layers(ctx).is_empty());
+}
+
+/// Where a save fails, what the step has written stays until the job's end, and its user is told how to save it.
+fn what_is_not_saved_stays(ctx: &Ctx) {
+    let path = format!("{}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", images::path(ctx));
+    let tmpfs = ctx.dir.display().to_string();
+    let place = ctx.mkdir("place");
+    let step = Step::read_only(ctx)
+        .with("RT_CONTAINER_SAVE", ctx.path("place/out").display().to_string())
+        .with("RT_CONTAINER_TASKS", "1")
+        .with("RT_CONTAINER_TMPFS", &tmpfs)
+        .with("RT_CONTAINER_MOUNTS", format!("{}:/work", place.display()))
+        .with("PATH", &path);
+    step.prepare().ok();
+    // The program itself makes something there that is no image.
+    let out = step.command(0, &["write /result x", "write /work/out text"]).run();
+    assert_ne!(out.code, 0, "{out:?}");
+    let id = step.container();
+    for text in
+        [&ctx.path("place/out").display().to_string(), &format!("slurm save {id} FILE"), "until the job ends"]
+    {
+        assert!(out.stderr.contains(text), "{out:?}");
+    }
+    assert!(!out.stderr.contains("--force"), "{out:?}");
+    step.environment(0, ctx.rt(["slurm", "end"])).silent();
+    assert_eq!(layers(ctx), std::slice::from_ref(&id));
+    assert_eq!(fs::read_to_string(ctx.path("place/out")).unwrap(), "text");
+    let later = ctx.path("later");
+    ctx.rt(["slurm", "save", &id]).arg(&later).env("PATH", &path).ok();
+    assert!(fs::read(&later).unwrap().starts_with(b"hsqs"));
+    ctx.rt(["slurm", "delete", "42"]).silent();
+    step.empty();
+    assert!(layers(ctx).is_empty());
 }
 
 /// A container that TmpFS is mounted in writes beside its own layer. What it makes there is neither written through nor read
@@ -1639,7 +1797,7 @@ fn what_a_team_saves(ctx: &Ctx) {
     let aside = ctx.path("aside");
     fs::rename(&bundle, &aside).unwrap();
     symlink(&shows, &bundle).unwrap();
-    save().fails(&["a link in its path was not there when the container was made"]);
+    save().fails(&["in a store no link leads to a bundle"]);
     let again = || {
         let numbers =
             [("SLURM_JOB_ID", "42"), ("SLURM_STEP_ID", "1"), ("SLURM_LOCALID", "0"), ("SLURM_PROCID", "0")];
@@ -1687,6 +1845,48 @@ fn what_a_team_saves(ctx: &Ctx) {
     fs::rename(&aside, bundle.join("config.json")).unwrap();
     ctx.rt(["delete", "42.tools"]).silent();
     assert!(layers(ctx).is_empty());
+}
+
+/// The same where only the root of the user's bundle is in the team's, or where the user's bundle lies below its root.
+fn what_leads_to_a_teams_bundle_is_saved(ctx: &Ctx) {
+    let path = format!("{}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", images::path(ctx));
+    let mut base = Step::read_only(ctx);
+    let stored = ctx.mkdir(&format!("images/bundles/sha256-{}", "ab".repeat(32)));
+    fs::set_permissions(&stored, fs::Permissions::from_mode(0o775)).unwrap();
+    let (root, aside, secret) = (stored.join("rootfs"), ctx.path("aside"), ctx.mkdir("secret"));
+    fs::rename(base.bundle.rootfs(), &root).unwrap();
+    symlink(&root, base.bundle.rootfs()).unwrap();
+    let file = ctx.path("out.sqsh");
+    let save = || ctx.rt(["slurm", "save", "42.tools"]).arg(&file).env("PATH", &path);
+    with_name(&base, 42, 0, "tools").ok(&["write /x y"]);
+    fs::rename(&root, &aside).unwrap();
+    symlink(&secret, &root).unwrap();
+    save().fails(&["rootfs: not a directory, and others"]);
+    fs::remove_file(&root).unwrap();
+    fs::rename(&aside, &root).unwrap();
+    save().ok();
+    fs::remove_file(&file).unwrap();
+    ctx.rt(["delete", "42.tools"]).silent();
+
+    let below = root.join("below");
+    fs::remove_file(base.bundle.rootfs()).unwrap();
+    fs::rename(&base.bundle.dir, &below).unwrap();
+    fs::rename(&root, &aside).unwrap();
+    fs::create_dir(&root).unwrap();
+    fs::rename(aside.join("below"), &below).unwrap();
+    fs::rename(&aside, below.join("rootfs")).unwrap();
+    base.bundle.dir = below.clone();
+    with_name(&base, 42, 0, "tools").ok(&["write /x y"]);
+    let mut config: Value =
+        serde_json::from_str(&fs::read_to_string(below.join("config.json")).unwrap()).unwrap();
+    config["root"]["path"] = json!(secret);
+    fs::write(below.join("config.json"), config.to_string()).unwrap();
+    save().ok();
+    fs::remove_file(&file).unwrap();
+    fs::rename(below.join("rootfs"), &aside).unwrap();
+    save().fails(&["rootfs", "no such file"]);
+    fs::rename(&aside, below.join("rootfs")).unwrap();
+    ctx.rt(["delete", "42.tools"]).silent();
 }
 
 /// A program that has the directory of its layer puts a link in the place of one of its parts.
@@ -1750,7 +1950,7 @@ fn the_place_to_save_is_no_link(ctx: &Ctx) {
         let step = step(&place);
         let out = step.ok(operations);
         assert!(out.all().iter().all(Value::is_null), "the attack is in place: {out:?}");
-        end(&step).fails(&[&place, text]);
+        not_saved(ctx, end(&step), &[&place, text]);
         assert_eq!(fs::read_to_string(&private).unwrap(), "hsqs of somebody");
         step.empty();
         assert!(layers(ctx).is_empty());
@@ -1768,7 +1968,7 @@ fn the_place_to_save_is_no_link(ctx: &Ctx) {
     ctx.mkdir("work/sub");
     let ended = step(&place);
     ended.ok(&["mkdir /work/sub/out.sqsh"]);
-    end(&ended).fails(&["out.sqsh: not an image file"]);
+    not_saved(ctx, end(&ended), &["out.sqsh: not an image file"]);
     ended.empty();
     // Links that were there before are the caller's own, and a directory that the program makes is one.
     ctx.mkdir("work/kept");

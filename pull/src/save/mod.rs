@@ -21,12 +21,14 @@ pub(crate) use self::layer::{
 use self::write::{NewDockerArchive, NewLayout};
 use super::bundle;
 use super::draft::{self, Draft};
+use super::layout;
 use super::progress::Style;
 use super::reference::Source;
 use oci_content::digest::Digest;
 use oci_content::interrupt::{Interrupt, is_interrupted};
 use oci_content::meter::Meter;
 use oci_registry::reference::Reference;
+use rt_image_store::others::OthersRoot;
 use rt_spec::ANNOTATION_NAME;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::{bail, disk, err};
@@ -35,6 +37,8 @@ use rt_sys::{bail, disk, err};
 pub(crate) const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
 const IMAGE: &[u8] = b"image";
 const ARCHIVE: &[u8] = b"archive";
+/// No error names more images of a layout.
+const MOST_NAMED: usize = 3;
 
 /// An image that was written.
 pub(crate) struct Saved {
@@ -121,6 +125,29 @@ impl SaveTarget {
         Ok(SaveTarget { path, name, format })
     }
 
+    /// What is there may be replaced without a word: it has no images but the one of this tag.
+    ///
+    /// # Errors
+    /// It has others, or cannot be replaced at all.
+    pub(crate) fn check_replaces_itself(&self) -> Result<()> {
+        let Some(old) = self.replaceable(true)? else { return Ok(()) };
+        if self.format != SaveFormat::Layout {
+            return Ok(());
+        }
+        let others = layout::others(old.as_fd(), self.name.as_deref());
+        let mut others = others.context(|| self.path.display().to_string())?;
+        if others.is_empty() {
+            return Ok(());
+        }
+        // One for several platforms has several entries.
+        others.dedup();
+        let more = others.len().saturating_sub(MOST_NAMED);
+        others.truncate(MOST_NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let what = format!("{}: has other images, which would be lost", self.path.display());
+        Err(err!("{what}: {}{more}", others.join(", ")).hint("name another directory"))
+    }
+
     /// What is there and may be replaced; none where nothing is.
     fn replaceable(&self, replace: bool) -> Result<Option<OwnedFd>> {
         let shown = self.path.display();
@@ -136,12 +163,12 @@ impl SaveTarget {
         if self.format != SaveFormat::Layout {
             return match kind {
                 0o100000 => Ok(Some(old)),
-                _ => bail!("{shown}: not a file, and --force replaces only files"),
+                _ => bail!("{shown}: exists, and is not a file; only files are replaced"),
             };
         }
         let has = |name: &[u8]| disk::mode_at(old.as_fd(), name).is_ok_and(|mode| mode.is_some());
         if kind != 0o040000 || !(has(b"oci-layout") && has(b"index.json")) {
-            bail!("{shown}: not an OCI layout, and --force replaces only layouts");
+            bail!("{shown}: exists, and is not an OCI layout; only layouts are replaced");
         }
         Ok(Some(old))
     }
@@ -201,7 +228,7 @@ impl SourceBundle {
     pub(crate) fn open(what: What<'_>) -> Result<SourceBundle> {
         let path = what.bundle;
         let place = rt_sys::fd::absolute(path)?;
-        let dir = bundle::open(&place)?;
+        let (dir, is_named_stored) = bundle::look(&place)?;
         let text = disk::read_if_there(dir.as_fd(), b"config.json", bundle::CONFIG_LIMIT);
         let text =
             text.and_then(|text| text.ok_or_else(|| Error::from_errno(libc::ENOENT).context("config.json")));
@@ -209,13 +236,19 @@ impl SourceBundle {
         let config: Value =
             serde_json::from_slice(&text).map_err(|e| err!("{}/config.json: {e}", path.display()))?;
         // By a link of the caller's, too.
-        let is_stored = rt_image_store::find_stored(&place)?.is_some()
-            || rt_image_store::is_stored(&rt_sys::fd::path_of(&dir)?);
+        let is_stored = is_named_stored || rt_image_store::is_stored(&rt_sys::fd::path_of(&dir)?);
         let root = match is_stored {
             // Others may have written that config, or a link in place of the root.
             true => disk::open_dir(dir.as_fd(), rt_image_store::ROOT.as_bytes())
                 .context(|| path.display().to_string())?,
-            false => disk::open_root(&path.join(config["root"]["path"].as_str().unwrap_or("rootfs")))?,
+            false => {
+                let root = place.join(config["root"]["path"].as_str().unwrap_or("rootfs"));
+                // A start opens it by the same rule.
+                match OthersRoot::on_way(&root)? {
+                    Some(others) => others.open().context(|| path.display().to_string())?,
+                    None => disk::open_root(&root)?,
+                }
+            }
         };
         let original = bundle::image_config(dir.as_fd()).context(|| path.display().to_string())?;
         let mut trees = vec![LayerTree { kind: TreeKind::Root, times: Times::Own, root }];

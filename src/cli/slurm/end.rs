@@ -1,10 +1,11 @@
 //! `rt slurm begin` and `end`: what is made for a job's user, and what is removed when a step or a job has ended.
 
-use super::save::save_in_child;
+use super::save::save_of_step;
 use super::{as_user, broadcast, container_of, open_store_of_job, read, step_name, task_id};
 use crate::cli::Call;
 use crate::container;
 use crate::store;
+use rt_launch::request;
 use rt_launch::task::TaskId;
 use rt_sys::error::Result;
 use rt_sys::{bail, caller, err, process};
@@ -54,9 +55,22 @@ pub(super) fn end(call: &Call) -> Result<u8> {
     let save = request.save.as_ref().filter(|_| !request.tasks.is_some_and(has_saved));
     let save = save.filter(|_| matches!(store.persistent(&container), Ok(Some(_))));
     let saved =
-        save.map_or(Ok(0), |path| save_in_child(call, &store, &container, &named.step.to_string(), path));
-    container::tasks_delete(&store, &format!("{}.-1", named.container))?;
+        save.map_or(Ok(0), |path| save_of_step(call, &store, &container, &named.step.to_string(), path));
+    let tasks = format!("{}.-1", named.container);
+    match store.find(&named.container)?.map_or(Ok(false), |dir| dir.is_unsaved())? {
+        // It is the job's now, whose end removes it.
+        true => container::tasks_kill(&store, &tasks, libc::SIGKILL)?,
+        false => container::tasks_delete(&store, &tasks)?,
+    }
     saved
+}
+
+/// True for the name of a layer that a container of `job` had: `JOB.NAME`, or that of a step, `NODE.JOB.STEP`.
+fn is_layer_of(job: &str, name: &str) -> bool {
+    match name.split_once('.') {
+        Some((first, _)) if first.parse::<u32>().is_ok() => first == job,
+        _ => TaskId::parse(&format!("{name}.-1")).is_some_and(|id| id.step.job == job),
+    }
 }
 
 /// Ends everything of a job of another user, as that user: nothing in a user's directory is to be read or signalled with
@@ -71,7 +85,10 @@ fn end_of_job(call: &Call, job: &str) -> Result<u8> {
     };
     as_user(END_WITHIN, open, |store| {
         let deleted = container::tasks_delete(store, job);
-        broadcast::remove(job).and(deleted).map(|()| Vec::new())
+        // What a start that failed, or was killed, has made, and nobody knows any more.
+        let tmpfs = request::tmpfs(&rt_config::own_variable);
+        let swept = store.sweep_layers(&tmpfs, |name| is_layer_of(job, name));
+        broadcast::remove(job).and(deleted).and(swept).map(|()| Vec::new())
     })?;
     Ok(0)
 }

@@ -10,7 +10,7 @@ use rt_launch::task::TaskId;
 use rt_spec::state::Status;
 use rt_sys::error::{Context, Result};
 use rt_sys::rootfs::{is_in_memory, name_of_overlay_stranger};
-use rt_sys::{bail, err};
+use rt_sys::{bail, err, fd};
 use rustix::fs::{self, Mode as Bits, OFlags};
 use std::path::{Path, PathBuf};
 
@@ -93,10 +93,16 @@ fn require_same_image(
 /// Where an image lies, by no link: somebody else may be able to put one in its place later. In a store that has been done already,
 /// perhaps, so nothing of what is below the store is followed.
 fn resolved(image: &Path) -> Result<PathBuf> {
-    match rt_image_store::find_stored(image)? {
-        Some(bundle) => Ok(bundle),
-        None => std::fs::canonicalize(image).context(|| format!("image {}", image.display())),
+    if let Some(bundle) = rt_image_store::find_stored(image)? {
+        return Ok(bundle);
     }
+    let context = || format!("image {}", image.display());
+    if rt_image_store::others::first_on_way(image)?.is_none() {
+        return std::fs::canonicalize(image).context(context);
+    }
+    // What is asked of a path later knows no `..`: whether it is one of a store, above all.
+    let (dir, _) = rt_image_store::open_bundle(image).map_err(|e| e.context(context()))?;
+    fd::path_of(&dir)
 }
 
 /// How an image was asked for, in one form for all directories.
@@ -240,6 +246,12 @@ mod tests {
         // By a path that somebody has named.
         symlink(store.join("bundles"), dir.join("own")).unwrap();
         assert_eq!(resolved(&dir.join("own")).unwrap(), store.join("bundles"));
+        // Through a bundle and out again, where it is one and where it is a link.
+        let through = dir.join("link").join(&bundle).join("rootfs/..");
+        assert!(resolved(&through).is_err());
+        std::fs::remove_file(store.join(&bundle)).unwrap();
+        std::fs::create_dir_all(store.join(&bundle).join("rootfs")).unwrap();
+        assert_eq!(resolved(&through).unwrap(), store.join(&bundle));
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

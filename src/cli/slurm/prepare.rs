@@ -5,6 +5,7 @@ use super::{broadcast, read, store_of_job, task_id};
 use crate::cli::companion::become_companion;
 use crate::cli::{Call, image, operand};
 use crate::store::Store;
+use rt_image_store::image_file::ImageKind;
 use rt_image_store::{PullPolicy, word};
 use rt_launch::request::{self, IMAGE, Image, StepContainer};
 use rt_launch::task::TaskId;
@@ -13,7 +14,7 @@ use rt_spec::asked_mounts::is_image;
 use rt_spec::rootless::UserMap;
 use rt_spec::state::Status;
 use rt_sys::error::{Context, Result};
-use rt_sys::{caller, err, log, look};
+use rt_sys::{caller, disk, err, log, look, unique};
 use rustix::fs::{self, Access, AtFlags, FileType, Mode as Bits, OFlags};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
@@ -87,9 +88,15 @@ fn check_mpi(request: &StepContainer) -> Result<()> {
     Ok(())
 }
 
-/// Looks whether a file can be made where the container is to be saved, which is hours before that is done.
+/// Looks whether a file can be made where the container is to be saved, which is hours before that is done, and whether it
+/// may take the place of what is there.
 fn check_place_to_save(path: &Path) -> Result<()> {
     let dir = path.parent().unwrap_or(Path::new("/"));
+    check_directory_to_save(dir)?;
+    check_replaced(dir, path).map_err(|e| e.context(format!("RT_CONTAINER_SAVE: {}", path.display())))
+}
+
+fn check_directory_to_save(dir: &Path) -> Result<()> {
     let context = || format!("RT_CONTAINER_SAVE: no file can be made in {}", dir.display());
     let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
     match fs::open(dir, flags, Bits::RUSR | Bits::WUSR) {
@@ -99,6 +106,45 @@ fn check_place_to_save(path: &Path) -> Result<()> {
             fs::accessat(fs::CWD, dir, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS).context(context)
         }
         Err(e) => Err(e).context(context),
+    }
+}
+
+/// Refuses what `rt-pull` would not replace in the end, or the kernel would not let go.
+fn check_replaced(dir: &Path, path: &Path) -> Result<()> {
+    // What is made has a longer name before it gets this one.
+    let draft =
+        dir.join(format!("{}.partial-{}", path.file_name().unwrap_or_default().display(), unique::name()));
+    if matches!(fs::lstat(draft), Err(Errno::NAMETOOLONG)) {
+        return Err(err!("the name is too long"));
+    }
+    let found = match fs::lstat(path) {
+        Err(Errno::NOENT) => return Ok(()),
+        found => found?,
+    };
+    let (me, parent) = (rustix::process::geteuid(), fs::stat(dir)?);
+    let is_sticky = parent.st_mode & 0o1000 != 0;
+    if is_sticky && !me.is_root() && ![found.st_uid, parent.st_uid].contains(&me.as_raw()) {
+        return Err(err!("it belongs to uid {}, and only that user may replace it", found.st_uid));
+    }
+    match FileType::from_raw_mode(found.st_mode) {
+        // The file takes the place of the link, except of one to a directory: in that, perhaps, the file was to be.
+        FileType::Symlink => match fs::stat(path) {
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
+                Err(err!("a directory, and no name for a file"))
+            }
+            Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP) => Ok(()),
+            Err(e) => Err(e.into()),
+        },
+        FileType::RegularFile if found.st_size == 0 => Ok(()),
+        FileType::RegularFile => {
+            let file = disk::open_named(path)?;
+            match ImageKind::of(&file)? {
+                Some(ImageKind::Squashfs | ImageKind::Program) => Ok(()),
+                _ => Err(err!("not an image file, and would not be replaced")),
+            }
+        }
+        FileType::Directory => Err(err!("a directory, and no name for a file")),
+        _ => Err(err!("neither an image file nor an empty one, and would not be replaced")),
     }
 }
 
@@ -163,6 +209,11 @@ pub(super) fn resolve(call: &Call, request: &StepContainer, shown: bool) -> Resu
         },
     };
     let path = rt_sys::fd::absolute(path)?;
+    if rt_image_store::is_stored(&path) {
+        rt_image_store::open_bundle(&path)
+            .map_err(|e| e.context(format_args!("bundle {}", path.display())))?;
+        return Ok(Some(Source::Bundle(path)));
+    }
     if look::is_file(&path)? {
         operand::check_image_file(&path)?;
         return Ok(Some(Source::File(broadcast::copy_or_original(request, path, shown)?)));
@@ -171,13 +222,33 @@ pub(super) fn resolve(call: &Call, request: &StepContainer, shown: bool) -> Resu
     Ok(Some(Source::Bundle(path)))
 }
 
+/// What `prepare` has found, if it is there still: it can have been pruned, or be in a store that this node has not. A file system that
+/// somebody has mounted in the place of a store's bundle is not asked: a task that waits for it outlives its job, for which Slurm drains
+/// the node.
+fn still_there(path: &Path) -> Result<Option<Source>> {
+    if rt_image_store::is_stored(path) {
+        if !image::mark(path)? {
+            return Ok(None);
+        }
+        return match rt_image_store::open_bundle(path) {
+            Err(e) if e.is(libc::ENOENT) || e.is(libc::ENOTDIR) => Ok(None),
+            Err(e) => Err(e.context(format_args!("bundle {}", path.display()))),
+            Ok(_) => Ok(Some(Source::Bundle(path.to_owned()))),
+        };
+    }
+    if look::is_dir(path)? {
+        return Ok(Some(Source::Bundle(path.to_owned())));
+    }
+    Ok(look::is_file(path)?.then(|| Source::File(path.to_owned())))
+}
+
 /// What a task starts from: what `prepare` has found, or what is found now. None where `rt-pull` has said why not.
 pub(super) fn task_source(call: &Call, request: &StepContainer) -> Result<Option<Source>> {
-    match &request.resolved {
-        // Pruned since it was resolved, or a store that this node has not.
-        Some(path) if look::is_dir(path)? && image::mark(path)? => Ok(Some(Source::Bundle(path.clone()))),
-        Some(path) if look::is_file(path)? => Ok(Some(Source::File(path.clone()))),
-        // One of the tasks shows what is fetched. The others wait for it in silence.
-        _ => resolve(call, request, caller::variable("SLURM_PROCID").is_some_and(|rank| rank == "0")),
+    if let Some(path) = &request.resolved
+        && let Some(found) = still_there(path)?
+    {
+        return Ok(Some(found));
     }
+    // One of the tasks shows what is fetched. The others wait for it in silence.
+    resolve(call, request, caller::variable("SLURM_PROCID").is_some_and(|rank| rank == "0"))
 }

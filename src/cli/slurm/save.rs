@@ -7,16 +7,44 @@ use crate::container;
 use crate::store::Store;
 use rt_cli::flag::{LOG, LOG_FORMAT, LOG_LEVEL};
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, err, fd, start};
+use rt_sys::{bail, err, fd, log, look, start};
 use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+/// Saves a container for the step `step`. Returns the exit code of that. Where it fails, the container stays until the job ends,
+/// and who reads the step's output is told how to save it.
+pub(super) fn save_of_step(call: &Call, store: &Store, id: &str, step: &str, path: &Path) -> Result<u8> {
+    let saved = save_in_child(call, store, id, step, path);
+    if matches!(saved, Ok(0)) {
+        return saved;
+    }
+    // Where the kernel does not say, it counts as there: what is noted here is not removed.
+    let kept = match store.persistent(id) {
+        Ok(None) => return saved,
+        Ok(Some(kept)) if !look::is_dir(&kept.layer).unwrap_or(true) => return saved,
+        kept => kept.ok().flatten(),
+    };
+    store.container(id)?.note_unsaved()?;
+    if let Some(kept) = kept {
+        let root =
+            crate::cli::root(call)?.map(|root| format!("--root {} ", root.display())).unwrap_or_default();
+        let until = if kept.global { "" } else { " until the job ends" };
+        log::tell(format_args!(
+            "container {id} was not saved as {}: what was written to it stays in {}{until}, and on this node \
+             rt {root}slurm save {id} FILE saves it",
+            path.display(),
+            kept.layer.display()
+        ));
+    }
+    saved
+}
+
 /// Has a child save a container for the step `step`, which enters namespaces for it. Returns its exit code. The child is in
 /// the directory of the file and gets no more than the file's name: a program of the step that still runs may be able to
 /// change what the path leads to.
-pub(super) fn save_in_child(call: &Call, store: &Store, id: &str, step: &str, path: &Path) -> Result<u8> {
+fn save_in_child(call: &Call, store: &Store, id: &str, step: &str, path: &Path) -> Result<u8> {
     let context = || format!("save container {id} as {}", path.display());
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(err!("not a file name")).context(context);
@@ -50,7 +78,7 @@ pub(super) fn save(call: &Call) -> Result<u8> {
     let mut failed = Ok(1);
     // In the mount namespace of this process, which is where the bundle is.
     with_companion("rt-pull", |program| {
-        let words = [OsStr::new("save"), OsStr::new("--force"), OsStr::new("--quiet"), OsStr::new("--")];
+        let words = ["save", "--image-file", "--force", "--quiet", "--"].map(OsStr::new);
         let status = Command::new(program).args(words).arg(&bundle).arg(path).stdin(Stdio::null()).status();
         let missing = status.as_ref().is_err_and(|e| e.kind() == ErrorKind::NotFound);
         failed = status

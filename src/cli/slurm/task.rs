@@ -3,7 +3,7 @@
 use super::persistent::{is_disk, is_users_bundle, named_container, persistent_request};
 use super::prepare::{Source, task_source};
 use super::run::job_directory;
-use super::save::save_in_child;
+use super::save::save_of_step;
 use super::{container_of, open_checkpoints, open_store_of_job, read, step_name, store_of_job, task_id};
 use crate::cli::table::*;
 use crate::cli::{Call, create, image};
@@ -136,7 +136,7 @@ fn task_and_save(call: &Call, request: &StepContainer, tasks: usize, path: &Path
     if ended < tasks {
         return Ok(code);
     }
-    let saved = save_in_child(call, &store, &container, &named.step.to_string(), path)?;
+    let saved = save_of_step(call, &store, &container, &named.step.to_string(), path)?;
     Ok(if code == 0 { saved } else { code })
 }
 
