@@ -180,7 +180,7 @@ fn is_config(input: &[u8]) -> bool {
 
 fn compute(hook: &HookProgram, bundle: &Bundle, root: &Path) -> Result<Edits> {
     let host = Tree::open(root)?;
-    let container = Tree::open(&bundle.rootfs)?;
+    let container = Tree::of(bundle.open_root()?, &bundle.rootfs);
     Tree::within_bounds([&host, &container], (hook.edits)(bundle, &host, &container))
 }
 

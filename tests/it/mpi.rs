@@ -5,10 +5,11 @@ use crate::devices::{definition, definitions, program};
 use crate::fixture::{Bundle, Ctx, Out};
 use crate::runner::tests;
 use serde_json::{Value, json};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 tests! {
-    ALL { the_hosts_library_is_seen_everywhere, the_hosts_library_is_seen_under_any_mounts }
+    ALL { the_hosts_library_is_seen_everywhere, beside_the_hosts_run, the_hosts_library_is_seen_under_any_mounts }
     BOTH { each_way_to_ask, a_task_of_slurm_asks, the_hook_is_found_without_definition, a_refusal_changes_nothing }
 }
 
@@ -94,6 +95,26 @@ fn the_hosts_library_is_seen_everywhere(ctx: &Ctx) {
         assert_eq!(whose(&out), "host");
         assert_eq!(bundle.strict_tree(), before, "the image was changed");
         assert_eq!(out.stderr, "");
+    }
+}
+
+/// The host's /run is bound, as for a service that is asked by its socket: the hook makes nothing in it, and has another place.
+fn beside_the_hosts_run(ctx: &Ctx) {
+    let node = node(ctx);
+    let dir = hooks_dir(ctx, &node);
+    let run = node.dir.join("run");
+    std::fs::create_dir_all(&run).unwrap();
+    std::fs::set_permissions(&run, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let bundle = image(ctx).ops(&[
+        &format!("cat {PATH}"),
+        "cat /usr/local/lib/libmpi.so.40",
+        "exists /dev/rt/mpi/lib/libmpi.so.40",
+    ]);
+    for option in ["", ":ro"] {
+        let volume = format!("{}:/run{option}", run.display());
+        let flags = ["--hooks-dir", dir.to_str().unwrap(), "--mpi", "host", "-v", &volume];
+        assert_eq!(whose(&ctx.run_with(&bundle, &flags)), "host");
+        assert_eq!(std::fs::read_dir(&run).unwrap().count(), 0);
     }
 }
 

@@ -101,7 +101,7 @@ impl ContainerRoot {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let open =
             |path: &Path| fs::open(path, flags, Mode::empty()).context(|| format!("open {}", path.display()));
-        let root = open(&bundle.rootfs)?;
+        let root = bundle.open_root()?;
         let path = fd::path_of(&root).context(|| format!("rootfs {}", bundle.rootfs.display()))?;
         let mut rootfs = Rootfs::for_hook(root, Image { path: &path, readonly: bundle.readonly });
         let table = fd::read_file(Path::new("/proc/self/mountinfo")).context(|| "read the mount table")?;

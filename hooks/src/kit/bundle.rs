@@ -4,7 +4,9 @@ use oci_spec::runtime::LinuxNamespaceType;
 use rt_spec::caller_request::{ANNOTATION_ENV, CallerRequest, is_callers};
 use rt_spec::{Config, Spec, json_error};
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, err, ns};
+use rt_sys::{bail, err, fd, mount, ns};
+use rustix::fd::OwnedFd;
+use rustix::fs::{self, Mode, OFlags};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -33,6 +35,8 @@ pub struct Bundle {
     said: HashMap<String, String>,
     /// This process's environment, which is that of the caller's job.
     caller: HashMap<String, String>,
+    /// Others can put something else in the place of the root, at any time.
+    is_of_others: bool,
     /// This process is in the container's namespaces. Some runtimes give such hooks the container's environment, so that
     /// it does not count as the caller's.
     inside: bool,
@@ -78,11 +82,30 @@ impl Bundle {
         })
     }
 
+    /// Opens the container's root, as a place in the tree (O_PATH), in the container's mount namespace. In a bundle of others it is what
+    /// `rt` has mounted, which no name there leads away from.
+    ///
+    /// # Errors
+    /// Something else has its place; those of open(2).
+    pub fn open_root(&self) -> Result<OwnedFd> {
+        let shown = || format!("rootfs {}", self.rootfs.display());
+        if !self.is_of_others {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            return fs::open(&self.rootfs, flags, Mode::empty()).context(shown);
+        }
+        let (root, _) = fd::open_without_links(&self.rootfs).context(shown)?;
+        match mount::is_root(&root).context(shown)? {
+            true => Ok(root),
+            false => Err(err!("{}: somebody has put another directory in its place", shown())),
+        }
+    }
+
     /// Adds the variables and devices that, as `rt` says, its caller has named, and where the root is mounted.
     pub fn told(mut self, said: &CallerRequest) -> Bundle {
         self.said = variables_of(&said.env);
         self.env.extend(self.said.clone());
         self.devices.clone_from(&said.devices);
+        self.is_of_others = said.others_root;
         if let Some(rootfs) = &said.rootfs {
             self.rootfs.clone_from(rootfs);
         }

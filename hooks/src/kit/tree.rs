@@ -76,10 +76,15 @@ impl Tree {
     pub fn open(path: &Path) -> Result<Tree> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = fs::open(path, flags, Mode::empty()).context(|| format!("open {}", path.display()))?;
+        Ok(Tree::of(root, path))
+    }
+
+    /// The tree whose directory `root` is, and `path` leads to it.
+    pub fn of(root: OwnedFd, path: &Path) -> Tree {
         let (elfs, symbols) = (RefCell::default(), RefCell::default());
         let (shown, ld_cache) = (OnceCell::new(), OnceCell::new());
         let (looks, bytes) = (Cell::new(MOST_LOOKS), Cell::new(MOST_BYTES));
-        Ok(Tree { root, path: path.to_owned(), shown, elfs, symbols, ld_cache, looks, bytes })
+        Tree { root, path: path.to_owned(), shown, elfs, symbols, ld_cache, looks, bytes }
     }
 
     /// Where the tree is.
