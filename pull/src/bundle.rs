@@ -124,7 +124,7 @@ pub(crate) fn replaceable(target: &Path) -> Result<Option<OwnedFd>> {
     if disk::mode_at(parent.as_fd(), &name)?.is_none() {
         return Ok(None);
     }
-    let no_bundle = || err!("{}: not a bundle, and --force replaces only bundles", target.display());
+    let no_bundle = || err!("{}: exists, and is not a bundle; only bundles are replaced", target.display());
     let dir: OwnedFd = match disk::reopen_dir(parent.as_fd(), &name) {
         Err(e) if e.is(libc::ENOTDIR) || e.is(libc::ELOOP) => return Err(no_bundle()),
         opened => opened?.into(),
@@ -150,13 +150,15 @@ pub(crate) fn image_config(bundle: BorrowedFd) -> Result<Option<Value>> {
     }
 }
 
-/// Opens the directory of a bundle: of one that was found in a store by no link.
+/// Opens the directory of a bundle, and says whether it was found by a way into a store: then by no link.
+pub(crate) fn look(bundle: &Path) -> Result<(OwnedFd, bool)> {
+    rt_image_store::open_bundle(bundle)
+        .map_err(|e| e.context(format_args!("open {}", fd::shown_path(bundle))))
+}
+
+/// Opens the directory of a bundle, as [`look`] does.
 pub(crate) fn open(bundle: &Path) -> Result<OwnedFd> {
-    match rt_image_store::find_stored(bundle)? {
-        Some(stored) => rt_image_store::open_stored(&stored)
-            .map_err(|e| e.context(format_args!("open {}", fd::shown_path(bundle)))),
-        None => disk::open_root(bundle),
-    }
+    Ok(look(bundle)?.0)
 }
 
 /// True where no container of `bundle` writes into its root: what its config says.

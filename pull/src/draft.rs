@@ -41,11 +41,17 @@ impl Draft {
     /// Makes one beside the target `shown`, and clears away what dead processes left there.
     pub(crate) fn beside(shown: &Path) -> Result<Draft> {
         let (parent, target) = place(shown)?;
+        Draft::within(parent, target)
+    }
+
+    /// The same, in a directory that was opened before, beside the name that the result gets.
+    pub(crate) fn within(parent: OwnedFd, target: Vec<u8>) -> Result<Draft> {
         sweep_beside(parent.as_fd(), &target);
         let prefix = [&target, PARTIAL].concat();
         let name = [&prefix, rt_sys::unique::name().as_bytes()].concat();
         let dir = disk::make_own_dir(parent.as_fd(), &name);
-        let dir = Arc::new(dir.context(|| format!("make a place beside {}", shown.display()))?);
+        let dir = dir.context(|| format!("make a place beside {}", disk::at(parent.as_fd(), &target)))?;
+        let dir = Arc::new(dir);
         let renewal = Renewal::start(&dir, ".").inspect_err(|_| {
             let _ = disk::remove_dir(parent.as_fd(), &name);
         })?;
@@ -65,6 +71,11 @@ impl Draft {
     /// EEXIST where something is there.
     pub(crate) fn publish(&self, made: &[u8]) -> Result<()> {
         disk::rename_new(self.dir(), made, self.parent.as_fd(), &self.target)
+    }
+
+    /// Renames `made` in it to the target, over a file or a link that is there.
+    pub(crate) fn put(&self, made: &[u8]) -> Result<()> {
+        disk::rename(self.dir(), made, self.parent.as_fd(), &self.target)
     }
 
     /// Puts `made` where `old` is, which goes away with this.

@@ -349,8 +349,11 @@ fn came_meanwhile(e: &Error) -> bool {
 
 fn in_the_way(e: Error, options: &PullOptions) -> Error {
     match !options.force && came_meanwhile(&e) {
-        true => err!("{}: appeared while the image was pulled", options.target.display())
-            .hint("use --force to replace it"),
+        true => {
+            let e = err!("{}: appeared while the image was pulled", options.target.display());
+            // In a store nobody has named the place, and nothing there is replaced.
+            if options.store.is_some() { e } else { e.hint("use --force to replace it") }
+        }
         false => e,
     }
 }

@@ -6,7 +6,7 @@
 use super::aside;
 use super::dump::{self, DumpOptions, Programs};
 use super::restore::{self, Restore};
-use crate::container::{self, CreateOptions, Lifetime, RootAccess};
+use crate::container::{self, CreateOptions, Lifetime, RootAccess, SavedConfig};
 use crate::store::{self, Scratch, Store};
 use rt_spec::rootless::UserMap;
 use rt_sys::error::{Context, Result};
@@ -101,12 +101,18 @@ fn fork_in(
     let config = dir.join(CONFIG);
     let text = serde_json::to_vec(&store.container(id)?.spec()?).map_err(|e| err!("{e}"))?;
     std::fs::write(&config, text).context(|| format!("write {}", config.display()))?;
-    let (mut bundle, mut extract) = (store.load(id)?.bundle, false);
+    let record = store.load(id)?;
+    let (mut bundle, mut extract) = (record.bundle, false);
     if store.is_in_mounted(&bundle)? {
         // That of an image file is seen by its container alone. Its config has no path that begins there.
         bundle = dir.to_owned();
         extract = root.fstype == b"tmpfs";
     }
+    let saved = SavedConfig {
+        of_image: record.of_image,
+        of_others: record.of_others,
+        confinement: record.confinement,
+    };
     let clone = |name: &String| {
         let work = dir.join(format!("work-{name}"));
         fs::mkdir(&work, fs::Mode::RWXU).context(|| format!("make {}", work.display()))?;
@@ -114,6 +120,7 @@ fn fork_in(
         restore.tcp_close = options.tcp_close;
         take_input(&restore, input.as_ref())?;
         let mut create = create_options(name, restore, options);
+        create.saved = Some(saved);
         (create.bundle, create.config, create.extract) = (bundle.clone(), Some(config.clone()), extract);
         container::run(store, create).map(|_| ())
     };

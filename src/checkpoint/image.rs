@@ -316,7 +316,12 @@ impl Draft {
         let rename =
             |from: &OsStr, to: &OsStr| fs::renameat(&place.above, from, &place.above, to).context(shown);
         match fs::renameat_with(&place.above, &*new, &place.above, name, RenameFlags::EXCHANGE) {
-            Ok(()) => place.remove(&new)?,
+            // The new image has its place, and the next checkpoint removes the old one.
+            Ok(()) => {
+                if let Err(e) = place.remove(&new) {
+                    log::warn!("the old image stays: {e}");
+                }
+            }
             Err(Errno::NOENT) => rename(&new, name)?,
             // A file system that exchanges nothing, as NFS. Between the two calls the old image has the other name, where
             // `Place::last` finds it.
@@ -484,6 +489,25 @@ mod tests {
         let killed = std::mem::ManuallyDrop::new(Draft::begin(&target).unwrap());
         fs::flock(&killed._lock, fs::FlockOperation::Unlock).unwrap();
         Draft::begin(&target).unwrap();
+        assert_eq!(look::entries(&own.0).unwrap(), [target]);
+    }
+
+    #[test]
+    fn an_old_image_that_is_held_holds_up_no_new_one() {
+        let (own, target) = Own::new("held");
+        let begun = || {
+            let draft = Draft::begin(&target).unwrap();
+            std::fs::write(draft.image.path.join(manifest::NAME), "{}").unwrap();
+            draft
+        };
+        begun().finish().unwrap();
+        let held = fs::open(&target, DIRECTORY, Mode::empty()).unwrap();
+        fs::flock(&held, fs::FlockOperation::LockExclusive).unwrap();
+        begun().finish().unwrap();
+        assert_eq!(look::entries(&own.0).unwrap().len(), 2);
+        says_another(Draft::begin(&target));
+        drop(held);
+        begun().finish().unwrap();
         assert_eq!(look::entries(&own.0).unwrap(), [target]);
     }
 

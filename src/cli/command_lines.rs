@@ -143,6 +143,7 @@ fn every_way_to_write_a_flag() {
         ("ps -f json c1", r#"ps: format=json ["c1"] []"#),
         ("list -qf json", "list: quiet=true format=json [] []"),
         ("pull --help x", "help pull"),
+        ("run -q x y -q", r#"run: quiet=true ["x"] ["y", "-q"]"#),
         ("pull -q x y", r#"pull: quiet=true ["x", "y"] []"#),
         ("state -", r#"state: ["-"] []"#),
         ("kill --help", "help kill"),

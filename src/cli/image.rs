@@ -4,7 +4,7 @@ use super::companion::with_companion;
 use super::operand::is_local_image;
 use crate::container;
 use rt_cli::flag::{DEBUG, LOG, LOG_FORMAT, LOG_LEVEL};
-use rt_cli::image::{PLATFORM, PULL_POLICY};
+use rt_cli::image::{NO_PROGRESS, PLATFORM, PULL_POLICY};
 use rt_cli::parse::Call;
 use rt_image_store::{ImageStore, Place, PullPolicy, bundle_of_digest, name, place};
 use rt_sys::error::{Context, Result};
@@ -23,7 +23,7 @@ const ATTEMPTS: usize = 3;
 pub(super) fn bundle(call: &Call, image: &str) -> Result<Option<PathBuf>> {
     let policy = call.flags.text(&PULL_POLICY)?.map_or(Ok(PullPolicy::Missing), str::parse)?;
     let platform = call.flags.text(&PLATFORM)?;
-    let shown = std::io::stderr().is_terminal();
+    let shown = std::io::stderr().is_terminal() && !call.flags.has(&NO_PROGRESS);
     pulled(call, image, &Pull { policy, platform, shown })
 }
 

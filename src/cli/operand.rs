@@ -76,8 +76,9 @@ impl Found {
 pub(super) fn classify(operand: &OsStr, config: &Path) -> Result<Operand> {
     let path = Path::new(operand);
     if is_path(operand) {
-        // Where nothing is there, the error is about the bundle.
-        return Ok(match look::is_file(path)? {
+        // Where nothing is there, the error is about the bundle. What lies there in a store is not asked: it may be another user's
+        // file system, which need not answer.
+        return Ok(match !rt_image_store::is_stored(path) && look::is_file(path)? {
             true => Operand::File(path.to_owned()),
             false => Operand::Bundle(path.to_owned()),
         });

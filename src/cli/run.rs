@@ -349,7 +349,9 @@ fn source(call: &Call) -> Result<Option<Source>> {
     let id = || name.map_or_else(made_up_id, str::to_owned);
     let (id, bundle, image) = match operand {
         Operand::Bundle(dir) => {
-            if !flags.given(&CONFIG) && !look::is_file(dir.join(&config))? {
+            // Nothing that is in a store is asked before it is entered, as by `operand::classify`.
+            if !flags.given(&CONFIG) && !rt_image_store::is_stored(&dir) && !look::is_file(dir.join(&config))?
+            {
                 require_bundle(&dir, &config, flags)?;
             }
             (id(), dir, None)

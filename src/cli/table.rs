@@ -276,6 +276,7 @@ pub(super) static COMMANDS: &[Command] = &[
             &PIDFD_SOCKET,
             &rt_cli::image::PULL_POLICY,
             &rt_cli::image::PLATFORM,
+            &rt_cli::image::NO_PROGRESS,
             &CHECKPOINT,
             &CHECKPOINT_EVERY,
             &CONFIG,

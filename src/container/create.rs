@@ -14,7 +14,7 @@ use super::trace::{self, Phase};
 use super::{
     CreateOptions, Lifetime, RootAccess, Signalled, foreground, handover, hooks, layer, mounts, refused,
 };
-use crate::store::{ContainerDir, Member, ProcessIdentity, Record, Store};
+use crate::store::{ContainerDir, Member, ProcessIdentity, Record, Store, remove_layer};
 use rt_launch::single_copy;
 use rt_launch::task::TaskContext;
 use rt_spec::Config;
@@ -72,9 +72,11 @@ pub(super) fn run_shared(
     loaded: Option<Loaded>,
     dir: &ContainerDir,
 ) -> Result<u8> {
+    let layer = request.persistent.as_ref().map(|kept| kept.container.layer.clone());
     let launch = Launch::settled(store, request, loaded, dir.id.clone());
     let launch = launch.and_then(|launch| launch.check_terminal().map(|()| launch));
     let launch = launch.inspect_err(|_| {
+        layer.iter().for_each(|layer| give_up_layer(dir, layer));
         store.forget_shared(&dir.id);
         let _ = store.remove(dir);
     })?;
@@ -85,6 +87,16 @@ pub(super) fn run_shared(
         return launch.alone().reserved(Launch::attached);
     }
     launch.holding(dir, Launch::attached)
+}
+
+/// Removes the layer that was made for a container which could not be started, unless what is in it is kept. Before the container's
+/// directory, since whoever waits for the lock makes both anew.
+#[cold]
+fn give_up_layer(dir: &ContainerDir, layer: &Path) {
+    let removed = dir.is_kept().and_then(|kept| if kept { Ok(()) } else { remove_layer(layer) });
+    if let Err(e) = removed {
+        log::debug!("{e}");
+    }
 }
 
 /// Everything that making one container needs.
@@ -269,6 +281,9 @@ impl<'a> Launch<'a> {
             if self.member().is_some() {
                 self.store.forget_shared(&dir.id);
             }
+            if let Some(kept) = self.request.persistent.as_ref().filter(|_| self.is_of_step(dir)) {
+                give_up_layer(dir, &kept.container.layer);
+            }
             // A process that has entered the container's namespaces does not see the image where the host has it. What
             // was made in the image is removed by the next `rt`.
             let removed = if self.fits_in_place() { self.store.forget(dir) } else { self.store.remove(dir) };
@@ -360,6 +375,11 @@ impl<'a> Launch<'a> {
         }
         let task = self.request.task.as_ref().filter(|task| task.share)?;
         task.id.as_ref()?.task
+    }
+
+    /// True where `dir` is the container that the tasks of a step share, and not one of a task of its own.
+    fn is_of_step(&self, dir: &ContainerDir) -> bool {
+        self.request.task.as_ref().and_then(|task| task.id.as_ref()).is_some_and(|id| id.container == dir.id)
     }
 
     /// Saves the record for the first time. `ignored` are the signals that init ignores.
@@ -700,6 +720,8 @@ impl<'a> Launch<'a> {
             shared: self.member().is_some(),
             keeps_keyring: self.plan.no_new_keyring,
             confinement: self.plan.process.confinement,
+            of_image: self.plan.of_image,
+            of_others: self.plan.of_others,
             processors: Vec::new(),
         }
     }

@@ -56,7 +56,7 @@ pub(crate) use step::{
     RunningTask, StepTask, environment, find_run, find_step, run_task, tasks_delete, tasks_kill, tasks_status,
 };
 
-use crate::store::{PersistentContainer, Store};
+use crate::store::{Confinement, PersistentContainer, Store};
 use oci_spec::runtime::Mount;
 use rt_launch::task::{TaskContext, TaskId};
 use rt_spec::Spec;
@@ -71,6 +71,17 @@ use rt_sys::owned::AmongOthers;
 use rt_sys::seccomp::Filter;
 use rustix::fd::{AsFd, BorrowedFd, RawFd};
 use std::path::{Path, PathBuf};
+
+/// What was found out about the config of a container, which its copy does not say.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SavedConfig {
+    /// An image, or somebody else than the caller, may have written it.
+    pub of_image: bool,
+    /// Others could change the bundle.
+    pub of_others: bool,
+    /// What the program is kept from.
+    pub confinement: Confinement,
+}
 
 /// What the caller of `create`, `run` or a task of a step asks for, beyond what config.json says. [`request::StartRequest`] adds
 /// what the site, the user and the step say.
@@ -92,6 +103,8 @@ pub(crate) struct CreateOptions {
     pub handover: Handover,
     /// Use chroot(2) instead of pivot_root(2) (for a ramfs root).
     pub no_pivot: bool,
+    /// What was found out about the config, where it is one that was saved with a container.
+    pub saved: Option<SavedConfig>,
     /// Keep the caller's session keyring.
     pub no_new_keyring: bool,
     /// How many descriptors above 2 the container gets, behind `listen_fds`.

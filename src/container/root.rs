@@ -1,12 +1,13 @@
 //! The container's root: mounted from the image before everything else, and pivoted to when all is in it.
 
-use super::plan::{Plan, open_others_root};
+use super::plan::Plan;
+use rt_image_store::others::OthersRoot;
 use rt_sys::error::{Context, Result};
 use rt_sys::mount::{self, Attr, Follow, Propagation, PropagationType, Recursive};
 use rt_sys::ns::Namespace;
 use rt_sys::rootfs::{Image, Rootfs};
 use rt_sys::{bail, fd};
-use rustix::fd::BorrowedFd;
+use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, UnmountFlags};
@@ -30,9 +31,9 @@ pub(super) fn attach<'a>(plan: &Plan, state: BorrowedFd<'a>) -> Result<Rootfs<'a
     // Recursive, because a part of the image may be a mount of its own. The copy is a slave, as with runc: what the host
     // mounts below the image later, such as an automounted home, is seen inside.
     // By its descriptor where others can exchange it, and what is above it.
-    let opened = plan.foreign.then(open_others_root).transpose().context(context)?;
+    let opened = plan.others_root.as_ref().map(OthersRoot::open).transpose().context(context)?;
     let tree = match &opened {
-        Some(root) => mount::clone_fd(root, Recursive::Yes),
+        Some(root) => clone_of_others(root),
         None => mount::clone_path(&plan.rootfs, Recursive::Yes, Follow::Links),
     };
     let tree = tree.context(context)?;
@@ -47,6 +48,19 @@ pub(super) fn attach<'a>(plan: &Plan, state: BorrowedFd<'a>) -> Result<Rootfs<'a
     .context(context)?;
     let image = Image { path: &plan.rootfs, readonly: plan.readonly_root };
     Ok(Rootfs::new(tree, image, Some(state)))
+}
+
+/// A copy of a root that others can change, without what they have mounted in it, now or later: their file system may never answer.
+///
+/// # Errors
+/// EINVAL where something is mounted in it and this mount namespace is a user namespace's, in which nothing can be uncovered.
+fn clone_of_others(root: &OwnedFd) -> Result<OwnedFd> {
+    let tree = mount::clone_fd(root, Recursive::No).map_err(|e| match e.is(libc::EINVAL) {
+        true => e.hint("others can change this image, so nothing may be mounted in it"),
+        false => e,
+    })?;
+    mount::set_attr(&tree, Recursive::No, Attr::propagating(PropagationType::Private))?;
+    Ok(tree)
 }
 
 /// Fails where the path of the root leads to another directory than the way from the bundle did: who can rename in a directory

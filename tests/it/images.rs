@@ -20,7 +20,7 @@ tests! {
         names_in_the_configured_registry, directories_above_are_exchanged,
     }
     USER {
-        stores_of_each_user, stores_behind_links_of_others, bundles_of_a_team, marks_of_somebody_else, a_mark_below_a_mount_of_somebodys, words_with_an_acl,
+        stores_of_each_user, stores_behind_links_of_others, bundles_of_a_team, mounts_in_a_teams_bundle, marks_of_somebody_else, a_mark_below_a_mount_of_somebodys, words_with_an_acl,
     }
 }
 
@@ -830,11 +830,16 @@ fn stores_of_each_user(ctx: &Ctx) {
         cmd.env("XDG_CONFIG_HOME", ctx.path("config")).env("BASE", ctx.path("")).env("WHO", who)
     };
     assert_eq!(run("images").ok().line(0), "hello");
+    // Whose files they are shows where root in the container writes over the image.
+    let words = ["run", "--pull", "never", "--as-root", "x.org/x:1", "--", "/probe", "say hello"];
+    let is_anothers = || rt(ctx, &words).ok().stderr.contains("the image's files belong to uid 12345");
+    assert!(!is_anothers());
     symlink(ctx.path("images"), ctx.path("link")).unwrap();
     run("link").fails(&["the store of images"]);
     with_hook_and_bind(ctx);
     give_to(&ctx.path("images"), 12345);
     run("images").fails(&["belongs to uid 12345"]);
+    assert!(is_anothers());
     assert!(!ctx.path("hooked").exists(), "the hook of another user has run");
     // A file system of another user's, which says whose it is, or says nothing.
     let shared = ctx.mkdir("shared");
@@ -846,6 +851,25 @@ fn stores_of_each_user(ctx: &Ctx) {
         sys::umount(place.to_str().unwrap(), libc::MNT_DETACH).unwrap();
         drop(server);
     }
+    // In a user namespace its owner looks like the host's root.
+    give_to(&ctx.path("images"), ctx.caller.host_ids().0);
+    sys::chown(&ctx.path("images"), 12345, 12345).unwrap();
+    let in_namespace = |program: &str| {
+        let cmd = ctx
+            .command(program)
+            .args(["-r"])
+            .arg(ctx.rt_path())
+            .args(["--root".as_ref(), ctx.state.as_os_str()]);
+        cmd.args(["run", "--pull", "never", "x.org/x:1", "--", "/probe"])
+            .env("RT_IMAGES", ctx.path("images"))
+            .run()
+    };
+    if Path::new("/usr/bin/unshare").exists() {
+        let out = in_namespace("/usr/bin/unshare");
+        assert!(out.code == 0 && out.stderr.contains("others can rename what is in"), "{out:?}");
+        assert!(!ctx.path("hooked").exists(), "a bundle that another user may have put there");
+    }
+    give_to(&ctx.path("images"), 12345);
     // Whoever names the store chooses its owner, who still has no program run on the host.
     let cmd = rt(ctx, &["run", "--pull", "never", "x.org/x:1", "--", "/probe", "say hello", "ls /mnt"]);
     let out = cmd.ok();
@@ -866,9 +890,13 @@ fn bundles_of_a_team(ctx: &Ctx) {
     let mut definition = definition("/bin/sh".as_ref(), &[], json!({ "always": true }), &["createRuntime"]);
     definition["hook"]["args"] = json!(["sh", "-c", format!("cat >{}", told.display())]);
     let hooks = definitions(ctx, "told.json", &definition).display().to_string();
+    // The caller's own config that does not count says so.
     let run = || {
         let words = ["run", "--hooks-dir", &hooks, "--pull", "never", "x.org/x:1", "--", "/probe", "ls /mnt"];
-        rt(ctx, &words).ok().line(0)
+        let out = rt(ctx, &words).ok();
+        let lost = out.stderr.contains("of its config does not count: hooks, mount /mnt\n");
+        assert_eq!(lost, out.line(0) == json!([]), "{}", out.stderr);
+        out.line(0)
     };
     let config = || {
         let state: serde_json::Value = serde_json::from_slice(&fs::read(&told).unwrap()).unwrap();
@@ -879,12 +907,69 @@ fn bundles_of_a_team(ctx: &Ctx) {
     assert_ne!(run(), json!([]));
     assert!(ctx.path("hooked").exists(), "the caller's own hook runs");
     assert_eq!(config(), None);
-    for path in [bundle.join("config.json"), bundle.clone()] {
+    let callers = ctx.file("callers.json", &fs::read_to_string(bundle.join("config.json")).unwrap());
+    let callers = callers.to_str().unwrap();
+    // One that names the root of this bundle from elsewhere, by a link of the caller's.
+    symlink(&bundle, ctx.path("by-link")).unwrap();
+    let mut elsewhere: serde_json::Value = serde_json::from_slice(&fs::read(callers).unwrap()).unwrap();
+    elsewhere["root"]["path"] = json!(ctx.path("by-link/rootfs"));
+    ctx.mkdir("mine");
+    let elsewhere = ctx.file("mine/config.json", &elsewhere.to_string());
+    let mine = elsewhere.parent().unwrap().to_str().unwrap();
+    rt(ctx, &["run", mine, "--", "/probe"]).ok();
+    fs::remove_file(ctx.path("hooked")).unwrap();
+    // One of a store of the caller's own, whose root is a link to that of this bundle.
+    let own_stored = ctx.mkdir(&format!("own/bundles/sha256-{}", "ee".repeat(32)));
+    symlink(bundle.join("rootfs"), own_stored.join("rootfs")).unwrap();
+    fs::copy(callers, own_stored.join("config.json")).unwrap();
+    let own_stored = own_stored.to_str().unwrap();
+    let says_of_root = ["rootfs: not a directory, and others"];
+    // Mounts whose sources start at the bundle.
+    let mut relative: serde_json::Value = serde_json::from_slice(&fs::read(callers).unwrap()).unwrap();
+    let bind = json!({ "destination": "/mnt", "type": "bind", "source": "rootfs/tmp", "options": ["bind"] });
+    relative["mounts"].as_array_mut().unwrap().push(bind);
+    let relative = ctx.file("relative.json", &relative.to_string());
+    let by_relative = || {
+        rt(ctx, &["run", "--pull", "never", "-f", relative.to_str().unwrap(), "x.org/x:1", "--", "/probe"])
+    };
+    by_relative().ok();
+    fs::remove_file(ctx.path("hooked")).unwrap();
+    // One whose source is a link in it, by an absolute path.
+    let (through, inner_link) = (bundle.join("through"), bundle.join("inner"));
+    symlink(ctx.path(""), &through).unwrap();
+    let absolute = fs::read_to_string(&relative).unwrap().replace("rootfs/tmp", through.to_str().unwrap());
+    let absolute = ctx.file("absolute.json", &absolute).display().to_string();
+    let by_absolute = || rt(ctx, &["run", "--pull", "never", "-f", &absolute, "x.org/x:1", "--", "/probe"]);
+    by_absolute().ok();
+    fs::remove_file(ctx.path("hooked")).unwrap();
+    // A bundle of the caller's own store, and a link to it.
+    let private = ctx.mkdir(&format!("own/bundles/sha256-{}", "dd".repeat(32)));
+    fs::create_dir(private.join("rootfs")).unwrap();
+    fs::copy(callers, private.join("config.json")).unwrap();
+    symlink(&private, &inner_link).unwrap();
+    let by_inner_link = |words: &[&str]| {
+        let all = words.iter().map(|word| word.replace("LINK", inner_link.to_str().unwrap()));
+        rt(ctx, &all.collect::<Vec<_>>().iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    by_inner_link(&["save", "-q", "LINK", "oci-archive:private.tar"]).ok();
+    // What the caller has unpacked where others can rename can be brought among the bundles.
+    for path in [bundle.join("config.json"), bundle.clone(), bundle.parent().unwrap().to_owned()] {
         fs::remove_file(ctx.path("hooked")).unwrap_or_default();
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         fs::set_permissions(&path, fs::Permissions::from_mode(mode | 0o020)).unwrap();
         assert_eq!(run(), json!([]), "{}", path.display());
         let config = config().unwrap();
+        by_relative().fails(&["mount /mnt: rootfs/tmp starts at a bundle that others can change"]);
+        by_absolute().fails(&["mount /mnt: ", "/through starts at a bundle that others can change"]);
+        for words in [
+            &["run", "LINK"][..],
+            &["save", "-q", "LINK", "oci-archive:x.tar"],
+            &["save", "-q", "LINK", "x.sqsh"],
+            &["save", "-q", "--runfile", "x.run", "LINK"],
+            &["convert", "-q", "LINK", "x.sqsh"],
+        ] {
+            by_inner_link(words).fails(&["symbolic link"]);
+        }
         assert_eq!(config["root"]["path"], json!("rootfs"));
         assert!(!config["mounts"].to_string().contains("/mnt"), "{config}");
         assert!(!ctx.path("hooked").exists(), "{}", path.display());
@@ -893,12 +978,85 @@ fn bundles_of_a_team(ctx: &Ctx) {
         fs::rename(&root, &aside).unwrap();
         for make in [|root: &Path| symlink("/", root), |root: &Path| fs::write(root, "")] {
             make(&root).unwrap();
-            rt(ctx, &["run", "--pull", "never", "x.org/x:1"]).fails(&["rootfs: not a directory, and others"]);
+            let says = ["rootfs: not a directory, and others"];
+            rt(ctx, &["run", "--pull", "never", "x.org/x:1"]).fails(&says);
+            // Nor by a config of the caller's.
+            rt(ctx, &["run", "-f", callers, "--pull", "never", "x.org/x:1"]).fails(&says);
+            let elsewhere = elsewhere.to_str().unwrap();
+            rt(ctx, &["run", "-f", elsewhere, "--pull", "never", "x.org/x:1"]).fails(&says);
+            rt(ctx, &["run", mine]).fails(&says);
+            rt(ctx, &["run", own_stored]).fails(&says);
+            rt(ctx, &["save", "-q", mine, "oci-archive:x.tar"]).fails(&says);
+            rt(ctx, &["save", "-q", own_stored, "oci-archive:x.tar"]).fails(&["not a directory"]);
             fs::remove_file(&root).unwrap();
         }
         fs::rename(&aside, &root).unwrap();
+        rt(ctx, &["run", mine, "--", "/probe"]).ok();
+        rt(ctx, &["run", own_stored, "--", "/probe"]).ok();
+        fs::remove_file(ctx.path("hooked")).unwrap();
+        // A bundle that somebody has put below the root of this one, by any way.
+        let inner = root.join("tmp/inner");
+        fs::create_dir_all(&inner).unwrap();
+        fs::copy(callers, inner.join("config.json")).unwrap();
+        symlink("../..", inner.join("rootfs")).unwrap();
+        for (cwd, way) in [
+            (Path::new("/"), inner.as_path()),
+            (&bundle, "./rootfs/tmp/inner".as_ref()),
+            (inner.parent().unwrap(), "./inner".as_ref()),
+            (&inner, ".".as_ref()),
+        ] {
+            rt(ctx, &["run", way.to_str().unwrap(), "--", "/probe"]).cwd(cwd).fails(&says_of_root);
+            assert!(!ctx.path("hooked").exists(), "{} from {}", way.display(), cwd.display());
+        }
+        fs::remove_dir_all(&inner).unwrap();
+        // What has the place of its config is not asked for where the caller has another.
+        let config = bundle.join("config.json");
+        fs::rename(&config, &aside).unwrap();
+        symlink(&aside, &config).unwrap();
+        let out = rt(ctx, &["run", "-f", callers, "--pull", "never", "x.org/x:1", "--", "/probe"]).ok();
+        assert!(
+            out.stderr.contains("these annotations count as its labels, as nothing: rt.user"),
+            "{}",
+            out.stderr
+        );
+        rt(ctx, &["run", "--pull", "never", "x.org/x:1"]).fails(&["config.json", "symbolic links"]);
+        fs::rename(&aside, &config).unwrap();
+        // Nor is it the caller's word by its path.
+        fs::remove_file(ctx.path("hooked")).unwrap_or_default();
+        for from in [config.to_str().unwrap(), "by-link/config.json"] {
+            rt(ctx, &["run", "-f", from, "./by-link"])
+                .fails(&["config.json: others can", "name a copy of your own"]);
+        }
+        assert!(!ctx.path("hooked").exists(), "{}", path.display());
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
     }
+    // What is no bundle is data, and no link leads to that of the caller's.
+    let (secret, leak) = (ctx.mkdir("secret"), ctx.path("leak.sqsh"));
+    fs::write(secret.join("key"), "k").unwrap();
+    fs::set_permissions(&bundle, fs::Permissions::from_mode(0o775)).unwrap();
+    let aside = ctx.path("images/aside");
+    for place in [bundle.join("rootfs"), bundle.clone()] {
+        fs::rename(&place, &aside).unwrap();
+        symlink(&secret, &place).unwrap();
+        for way in [&place, &ctx.path("by-link").join(place.strip_prefix(&bundle).unwrap())] {
+            for command in ["save", "convert"] {
+                let flags: &[&[&str]] = &[&[command, "-q"], &[command, "-q", "--runfile"]];
+                for flags in flags {
+                    let target = leak.to_str().unwrap();
+                    let words = if flags.len() == 2 {
+                        [way.to_str().unwrap(), target]
+                    } else {
+                        [target, way.to_str().unwrap()]
+                    };
+                    rt(ctx, &[flags, &words[..]].concat()).fails(&[]);
+                    assert!(!leak.exists(), "{flags:?} {words:?}");
+                }
+            }
+        }
+        fs::remove_file(&place).unwrap();
+        fs::rename(&aside, &place).unwrap();
+    }
+    fs::set_permissions(&bundle, fs::Permissions::from_mode(0o755)).unwrap();
     // What is in no store, and whose word would count there: a link to it comes in the place of the bundle, or of all bundles,
     // between the moment in which a name is resolved and that in which the bundle is entered.
     fs::remove_file(ctx.path("hooked")).unwrap_or_default();
@@ -907,6 +1065,11 @@ fn bundles_of_a_team(ctx: &Ctx) {
     let own = ctx.path("tool");
     symlink(&bundle, &own).unwrap();
     rt(ctx, &["run", own.to_str().unwrap(), "--", "/probe"]).ok();
+    fs::remove_file(ctx.path("hooked")).unwrap();
+    // And a way that goes through the place, and out again.
+    let (up, through) = (ctx.path("up"), bundle.join("rootfs/.."));
+    symlink("tool/rootfs/..", &up).unwrap();
+    rt(ctx, &["run", up.to_str().unwrap(), "--", "/probe"]).ok();
     fs::remove_file(ctx.path("hooked")).unwrap();
     for (place, inner) in [(bundle.as_path(), ""), (bundles, bundle.file_name().unwrap().to_str().unwrap())] {
         fs::rename(place, &aside).unwrap();
@@ -917,10 +1080,12 @@ fn bundles_of_a_team(ctx: &Ctx) {
         fs::remove_file(ctx.path("hooked")).unwrap();
         symlink(&elsewhere, place).unwrap();
         let says = ["bundle", "the store itself can be one"];
-        for way in [&bundle, &own] {
+        for way in [&bundle, &own, &up, &through] {
             rt(ctx, &["run", way.to_str().unwrap(), "--", "/probe"]).fails(&says);
         }
-        rt(ctx, &["save", "-q", own.to_str().unwrap(), "oci-archive:x.tar"]).fails(&says[1..]);
+        for way in [&own, &up] {
+            rt(ctx, &["save", "-q", way.to_str().unwrap(), "oci-archive:x.tar"]).fails(&says[1..]);
+        }
         if place == bundle {
             let name = bundle.file_name().unwrap().to_str().unwrap();
             rt(ctx, &["run", &format!("./{name}"), "--", "/probe"]).cwd(bundles).fails(&says);
@@ -938,6 +1103,44 @@ fn give_to(path: &std::path::Path, id: u32) {
     if path.is_dir() && !path.is_symlink() {
         fs::read_dir(path).unwrap().flatten().for_each(|entry| give_to(&entry.path(), id));
     }
+}
+
+/// A file system that somebody has mounted in a team's bundle is not asked, or a start would wait for it past any signal.
+fn mounts_in_a_teams_bundle(ctx: &Ctx) {
+    if !std::path::Path::new("/dev/fuse").exists() {
+        skip!("there is no /dev/fuse");
+    }
+    store_with_an_image(ctx);
+    let bundle = fs::read_dir(ctx.path("images/bundles")).unwrap().next().unwrap().unwrap().path();
+    let (by_name, by_path) = (["run", "--pull", "never", "x.org/x:1"], ["run", bundle.to_str().unwrap()]);
+    for dir in bundle.ancestors().take(3) {
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o775)).unwrap();
+    }
+    fs::create_dir(bundle.join("rootfs/there")).unwrap();
+    let run = |place: &std::path::Path, words: &[&str]| {
+        let mut job = rt(ctx, words).spawn();
+        eventually(&format!("{words:?} with {} mounted", place.display()), || job.child.try_wait().unwrap());
+        job.wait()
+    };
+    let mut places = vec![bundle.clone(), bundle.parent().unwrap().to_owned()];
+    places.push(ctx.path("images"));
+    places.extend(["rootfs/there", "rootfs", "config.json", "image.json"].map(|place| bundle.join(place)));
+    for place in places {
+        let Some(server) = sys::silent_fuse(&place, 12345, ",allow_other") else { skip!("no /dev/fuse") };
+        for image in [&by_name[..], &by_path] {
+            let out = run(&place, &[image, &["--", "/probe", "say hello", "ls /there"]].concat());
+            // Root, who needs no namespace of users, starts it without what is mounted in the image.
+            let is_left_out =
+                out.code == 0 && out.stdout.contains("hello") && place.ends_with("rootfs/there");
+            assert!(out.code != 0 || is_left_out, "{}: {out:?}", place.display());
+        }
+        drop(server);
+        sys::umount(place.to_str().unwrap(), libc::MNT_DETACH).unwrap();
+    }
+    for image in [&by_name[..], &by_path] {
+        rt(ctx, &[image, &["--", "/probe"]].concat()).ok();
+    }
+    forget(ctx);
 }
 
 /// The owner of a site's store removes no image under another user's container, whatever somebody has made of the marks.

@@ -10,6 +10,7 @@ mod build;
 mod build_cache;
 mod build_contexts;
 mod build_copies;
+mod build_outputs;
 mod build_stages;
 mod build_times;
 mod caller;
@@ -106,6 +107,7 @@ fn tests() -> Vec<runner::Test> {
         build_cache::tests(),
         build_contexts::tests(),
         build_copies::tests(),
+        build_outputs::tests(),
         build_stages::tests(),
         build_times::tests(),
         caller::tests(),

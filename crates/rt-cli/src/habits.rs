@@ -43,6 +43,7 @@ const REGISTRIES: Hint =
 const LOGIN: Hint = Because("rt login keeps the name and the password of a registry");
 const SHOWS_ALL: Hint = Because("rt inspect prints all that an image says of itself");
 const NO_QUESTION: Hint = Because("rt cache prune asks no question");
+const BUILD_VOLUME: Hint = Meant("RUN --mount=type=bind in the file, with --build-context NAME=DIR");
 const NVIDIA: Hint = Meant("-e NVIDIA_VISIBLE_DEVICES=all");
 
 /// The command of `rt` (or [`NO_COMMAND`]), the word behind it that it does not have, and what is said of that.
@@ -184,6 +185,13 @@ pub const HABITS: &[(&str, &str, Hint)] = &[
     ("exec", "--cleanenv", STARTS),
     ("build", "--load", Because("what is built is in the store, where rt run finds it")),
     ("build", "--push", Meant("rt push NAME after it")),
+    (
+        "build",
+        "--squash",
+        Because("rt build -o FILE.sqsh, and rt save of a bundle, make an image of one layer"),
+    ),
+    ("build", "-v", BUILD_VOLUME),
+    ("build", "--volume", BUILD_VOLUME),
     ("build", "--sandbox", Meant("rt pull IMAGE DIR")),
     ("build", "--fakeroot", Because("RUN is root inside, with one user id")),
     (

@@ -38,6 +38,9 @@ pub static COMPRESS: Flag =
     value("compress", "zstd[:N]|lz4|gzip[:N]|none", "how an image file is compressed; zstd:3 by default");
 pub static RUN_FILE: Flag =
     value("runfile", "FILE", "make FILE, a program that runs the image in it on hosts without rt");
+pub static IMAGE_FILE: Flag =
+    switch("image-file", "make an image file whatever its name, in place of a link or an empty file, too")
+        .hidden();
 pub static OVER: Flag =
     value("overlay", "DIR", "add what rt run --overlay DIR has kept, over the image that it was run with");
 pub static REPLACE: Flag = switch("force", "replace an existing bundle or image file").short('f');
@@ -69,6 +72,7 @@ pub static STORE: Flag =
     switch("store", "pull into the store of images, where rt run finds it, instead of into BUNDLE");
 pub static PULL_POLICY: Flag =
     value("pull", "always|missing|never", "when to ask the registry for an image that is to be in the store");
+pub static NO_PROGRESS: Flag = switch("quiet", "show no progress of a pull").short('q');
 pub static DIGESTS_ONLY: Flag = switch("quiet", "print only the digests").short('q');
 pub static UNTAG: Flag = switch("force", "remove the name also if a container uses the image").short('f');
 pub static ALL_IMAGES: Flag = switch("all", "remove images that have a name too").short('a');
@@ -140,6 +144,19 @@ pub static BUILD_ROOT_EMULATION: Flag = value(
 pub static NO_BUILD_CACHE: Flag = switch("no-cache", "use no layers of builds before");
 /// `--pull`, of a build
 pub static PULL_BASE: Flag = switch("pull", "ask the registry whether the images of FROM have changed");
+/// `--network`, of a build
+pub static BUILD_NETWORK: Flag =
+    value("network", "default|host|none", "the network of each RUN that names none; the host's by default");
+/// `--platform`, of a build
+pub static BUILD_PLATFORM: Flag =
+    value("platform", "OS/ARCH[/VARIANT]", "this machine's; rt builds for no other");
+/// `--rm`, of a build
+pub static RM_STEPS: Flag = switch("rm", "remove the containers of RUN; rt always does").ignored();
+/// `--force-rm`
+pub static FORCE_RM_STEPS: Flag =
+    switch("force-rm", "remove them also after an error; rt always does").ignored();
+/// `--layers`
+pub static LAYERS: Flag = switch("layers", "keep layers for the next build; rt always does").ignored();
 /// `--iidfile`
 pub static IID_FILE: Flag = value("iidfile", "FILE", "write the digest of the image's manifest to FILE");
 /// `--output`
@@ -348,7 +365,7 @@ pub const SAVE: Command = Command {
         "--runfile FILE BUNDLE|FILE.sqsh|IMAGE",
     ],
     operands: 1..=2,
-    flags: &[&OVER, &RUN_FILE, &COMPRESS, &REPLACE_IMAGE, &SILENT],
+    flags: &[&OVER, &RUN_FILE, &COMPRESS, &REPLACE_IMAGE, &IMAGE_FILE, &SILENT],
     about: ABOUT_SAVE,
     examples: &[
         ("for podman load, skopeo and rt pull", "rt save ./mine oci-archive:mine.tar:v1"),
@@ -444,6 +461,11 @@ pub const BUILD: Command = Command {
         &CACHE_TO,
         &BUILD_ROOT_EMULATION,
         &PULL_BASE,
+        &BUILD_NETWORK,
+        &BUILD_PLATFORM,
+        &RM_STEPS,
+        &FORCE_RM_STEPS,
+        &LAYERS,
         &IID_FILE,
         &OUTPUT,
         &TIMESTAMP,

@@ -18,6 +18,7 @@ pub mod fuzz;
 pub mod image_file;
 pub mod mark;
 pub mod name;
+pub mod others;
 pub mod place;
 pub mod request;
 pub mod run_file;
@@ -76,6 +77,12 @@ impl ImageStore {
             Err(Errno::NOENT) => return Ok(None),
             dir => dir.context(|| format!("open the store of images {}", path.display()))?,
         };
+        if let Some(uid) = rt_sys::mount::others_server_at(&dir)? {
+            return Err(err!(
+                "the store of images {}: on a file system that uid {uid} serves",
+                path.display()
+            ));
+        }
         let owned = Owned::of(&dir)?;
         let stat = owned.stat;
         let wrong = |why: String| {
@@ -243,25 +250,26 @@ fn in_store(bundle: &Path) -> Option<(&Path, PathBuf)> {
 }
 
 /// The bundle of a store that `path` names, by the way that the caller has named and by what links on it say: what has the place of
-/// a bundle is not followed, nor what has that of the directory of the bundles. The store's own path has no link. `None` where the path
-/// leads to no store, or to nothing.
+/// a bundle is not followed, nor what has that of the directory of the bundles, nor a link in a bundle that others can change. The
+/// store's own path has no link. `None` where the path leads to no store, or to nothing.
 ///
 /// # Errors
-/// The kernel does not say.
+/// The kernel does not say; ELOOP for more links than it follows.
 pub fn find_stored(path: &Path) -> Result<Option<PathBuf>> {
-    stored_on_way(path, false)
+    Ok(entered_on_way(path)?.filter(|(_, below)| below.as_os_str().is_empty()).map(|(bundle, _)| bundle))
 }
 
-/// The first bundle of a store on the way that [`find_stored`] goes: `path` leads to it, or to something in it.
-///
-/// # Errors
-/// The kernel does not say.
-pub fn first_stored(path: &Path) -> Result<Option<PathBuf>> {
-    stored_on_way(path, true)
+/// The bundle of a store at which the way ends, or the first on it that others can change, from which no link leads on; and the way
+/// that is left.
+fn entered_on_way(path: &Path) -> Result<Option<(PathBuf, PathBuf)>> {
+    stored_on_way(path, |bundle, is_end| Ok(is_end || others::who_changes(bundle)?.is_some()))
 }
 
-/// The bundle of a store at the end of the way, or the `first` one on it.
-fn stored_on_way(path: &Path, first: bool) -> Result<Option<PathBuf>> {
+/// The first bundle of a store on the way that `is_wanted`, which is also told whether the way ends there; and the way that is left.
+fn stored_on_way(
+    path: &Path,
+    mut is_wanted: impl FnMut(&Path, bool) -> Result<bool>,
+) -> Result<Option<(PathBuf, PathBuf)>> {
     let parts = |path: &Path| path.components().rev().map(|part| part.as_os_str().to_owned()).collect();
     // Where the way is, without a link, and what is still to be gone, the next part last.
     let (mut at, mut rest): (PathBuf, Vec<OsString>) = (PathBuf::new(), parts(&fd::absolute(path)?));
@@ -275,8 +283,8 @@ fn stored_on_way(path: &Path, first: bool) -> Result<Option<PathBuf>> {
         let next = at.join(&part);
         let is_of_bundles = part == BUNDLES && rest.last().is_some_and(|name| is_bundle_of(name));
         let is_bundle = is_bundle_of(&part) && at.ends_with(BUNDLES);
-        if is_bundle && (first || rest.is_empty()) {
-            return Ok(Some(next));
+        if is_bundle && is_wanted(&next, rest.is_empty())? {
+            return Ok(Some((next, rest.iter().rev().collect())));
         }
         if is_of_bundles || is_bundle {
             at = next;
@@ -284,15 +292,16 @@ fn stored_on_way(path: &Path, first: bool) -> Result<Option<PathBuf>> {
         }
         match fs::readlink(&next, Vec::new()) {
             Ok(target) => {
-                links -= 1;
                 if links == 0 {
-                    return Ok(None);
+                    return Err(Errno::LOOP).context(|| path.display());
                 }
+                links -= 1;
                 rest.append(&mut parts(Path::new(OsStr::from_bytes(target.as_bytes()))));
             }
             // No link.
             Err(Errno::INVAL) => at = next,
-            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+            // What the caller may not look at he reaches by a descriptor alone, as by /dev/stdin.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => return Ok(None),
             Err(e) => return Err(e).context(|| format!("look at {}", next.display())),
         }
     }
@@ -303,35 +312,57 @@ fn is_bundle_of(name: &OsStr) -> bool {
     name.to_str().is_some_and(is_bundle_name)
 }
 
-/// Opens the bundle `path` as a place in the tree (O_PATH), and says whether it was named as one of a store: then by no link.
+/// Opens the bundle `path` as a place in the tree (O_PATH), and says whether it was named as one of a store, or by a way through one
+/// that others can change: then by no link, and by none from that bundle on.
 ///
 /// # Errors
-/// Those of openat2(2); ELOOP for a link in a store.
+/// Those of openat2(2); ELOOP for a link in a store. The way leads out of such a bundle.
 pub fn open_bundle(path: &Path) -> Result<(OwnedFd, bool)> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    match fs::openat2(fs::CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
-        // The usual way, which is not looked at twice.
-        Ok(dir) if !path.file_name().is_some_and(is_bundle_of) => return Ok((dir, false)),
-        Ok(_) | Err(Errno::LOOP) => {}
-        Err(e) => return Err(e.into()),
+    let is_here = path == Path::new(".");
+    // The usual way, which is not looked at twice. A relative one may begin in a bundle. The working directory is what it is, whatever
+    // has its name by now.
+    let may_be_stored = fd::absolute(path)?.iter().any(is_bundle_of);
+    if is_here || !may_be_stored {
+        match fs::openat2(fs::CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+            Ok(dir) => return Ok((dir, may_be_stored && others::first_on_way(path)?.is_some())),
+            Err(Errno::LOOP) => {}
+            Err(e) => return Err(e.into()),
+        }
     }
-    Ok(match find_stored(path)? {
-        Some(bundle) => (open_stored(&bundle)?, true),
-        None => (fs::open(path, flags, Mode::empty())?, false),
-    })
+    let Some((bundle, below)) = entered_on_way(path)? else {
+        return Ok((fs::open(path, flags, Mode::empty())?, false));
+    };
+    let opened = open_stored(&bundle)?;
+    if below.as_os_str().is_empty() {
+        return Ok((opened, true));
+    }
+    let dir = others::open_inside(opened, &below, flags).map_err(|e| match e {
+        Errno::XDEV => err!("a path through {} leads out of it again, or to a mount", bundle.display()),
+        e => e.into(),
+    })?;
+    Ok((dir, true))
 }
 
-/// Opens a bundle at a path that [`is_stored`] is true for, as a place in the tree (O_PATH). Who can write in the store may have put
-/// a link to a bundle of his in its place, or in that of the directory of the bundles.
+/// Opens a bundle at a path that [`is_stored`] is true for and that has no link, as a place in the tree (O_PATH). Who can write in the
+/// store may have put a link to a bundle of his in its place, or in that of the directory of the bundles, or mounted a file system
+/// that never answers.
 ///
 /// # Errors
-/// Those of openat2(2); ELOOP for a link.
+/// Those of openat2(2); ELOOP for a link, EXDEV for a file system of another user's.
 pub fn open_stored(bundle: &Path) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let (store, below) = in_store(bundle).ok_or(Errno::INVAL)?;
-    let store = fs::open(store, flags, Mode::empty())?;
-    let links = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    fs::openat2(store, below, flags, Mode::empty(), links).map_err(|e| match e {
+    let store = fs::openat2(fs::CWD, store, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    // Each is judged once it is open, since who can write in the store can exchange the names.
+    let opened = match rt_sys::mount::others_server_at(&store)? {
+        Some(_) => Err(Errno::XDEV),
+        None => below.iter().try_fold(store, |dir, name| {
+            fd::open_unserved(&dir, name, flags, ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)
+        }),
+    };
+    opened.map_err(|e| match e {
+        Errno::XDEV => err!("another user's file system is mounted there"),
         Errno::LOOP => {
             Error::from(e).hint("in a store no link leads to a bundle: the store itself can be one")
         }
@@ -353,10 +384,16 @@ mod tests {
         let name = bundle_name("sha256", &"ab".repeat(32));
         let bundle = path.join("store").join(BUNDLES).join(&name);
         std::fs::create_dir_all(bundle.join("rootfs/x")).unwrap();
+        let set_mode =
+            |mode| std::fs::set_permissions(&bundle, std::fs::Permissions::from_mode(mode)).unwrap();
+        set_mode(0o775);
         symlink(&bundle, path.join("tool")).unwrap();
         symlink("store/bundles", path.join("all")).unwrap();
         symlink("tool", path.join("again")).unwrap();
         symlink("turn", path.join("turn")).unwrap();
+        // As many links as the kernel follows, and one more.
+        symlink(&bundle, path.join("1")).unwrap();
+        (2..42).for_each(|n| symlink((n - 1).to_string(), path.join(n.to_string())).unwrap());
         let ways = [
             "tool",
             "again",
@@ -365,24 +402,49 @@ mod tests {
             "all/NAME",
             "store/bundles/NAME",
             "store/../tool/",
-            "tool/../NAME",
+            "40",
         ];
         let ways = ways.map(|way| path.join(way.replace("NAME", &name)));
         for way in &ways {
             assert_eq!(find_stored(way).unwrap(), Some(bundle.clone()), "{}", way.display());
             assert!(open_bundle(way).unwrap().1, "{}", way.display());
         }
-        for way in ["", "store", "all", "tool/rootfs", "turn", "none/x", "tool/.."] {
+        for way in ["", "store", "all", "tool/rootfs", "none/x", "tool/.."] {
             assert_eq!(find_stored(&path.join(way)).unwrap(), None, "{way}");
         }
+        for way in ["turn", "41"] {
+            assert!(std::fs::metadata(path.join(way)).is_err(), "{way}");
+            assert!(find_stored(&path.join(way)).unwrap_err().is(Errno::LOOP.raw_os_error()), "{way}");
+        }
         let below = path.join("tool/rootfs/x");
-        assert_eq!(first_stored(&below).unwrap(), Some(bundle.clone()));
-        assert!(!open_bundle(&below).unwrap().1);
+        let first = others::first_on_way(&below).unwrap().map(|(bundle, way, _)| (bundle, way));
+        assert_eq!(first, Some((bundle.clone(), "rootfs/x".into())));
+        symlink("tool/rootfs/..", path.join("up")).unwrap();
+        let through = ["tool/rootfs/x", "tool/rootfs/..", "up", "store/bundles/NAME/rootfs/x/../.."];
+        let through = through.map(|way| path.join(way.replace("NAME", &name)));
+        for way in &through {
+            assert!(open_bundle(way).unwrap().1, "{}", way.display());
+        }
+        // Out of a bundle that others can change nothing leads, not even into another one.
+        for way in ["tool/rootfs/../../..", "tool/../NAME", "tool/inner"] {
+            symlink("../NAME".replace("NAME", &name), bundle.join("inner")).unwrap_or_default();
+            let way = path.join(way.replace("NAME", &name));
+            assert_eq!(find_stored(&way).unwrap(), None, "{}", way.display());
+            assert!(open_bundle(&way).is_err(), "{}", way.display());
+        }
+        symlink("/", bundle.join("rootfs/out")).unwrap();
+        assert!(open_bundle(&path.join("tool/rootfs/out")).unwrap_err().is(Errno::LOOP.raw_os_error()));
+        // Nobody but the caller has said where that leads.
+        set_mode(0o755);
+        for way in ["tool/rootfs/../../..", "tool/rootfs/out", "tool/rootfs/x"] {
+            assert!(!open_bundle(&path.join(way)).unwrap().1, "{way}");
+        }
+        set_mode(0o775);
         // As when somebody has put a link there.
         for place in [bundle.clone(), path.join("store").join(BUNDLES)] {
             std::fs::rename(&place, path.join("elsewhere")).unwrap();
             symlink("/", &place).unwrap();
-            for way in &ways {
+            for way in ways.iter().chain(&through) {
                 let all = way.starts_with(path.join("all")) && place != bundle;
                 let opened = open_bundle(way).unwrap_err();
                 let is = |errno: Errno| opened.is(errno.raw_os_error());

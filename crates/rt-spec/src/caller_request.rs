@@ -31,9 +31,12 @@ pub struct CallerRequest {
     /// The program, where a hook looks at it: the command line changes what the bundle's config says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<Program>,
-    /// Where the container's root is, if the config names an image that is a file: `rt` has mounted it.
+    /// Where the container's root is, by no link: of an image that is a file, which `rt` has mounted, or in a bundle of others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rootfs: Option<PathBuf>,
+    /// Others can put something else in the place of the root, at any time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub others_root: bool,
     /// The config as `rt` heeds it, where others can have written that of the bundle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,

@@ -72,6 +72,36 @@ pub fn config(text: &[u8], path: &Path, uid: u32, gid: u32) -> Result<Value> {
     Ok(config)
 }
 
+/// What the config `text` asks for and [`config`] has not `taken`, as it is to be shown.
+///
+/// # Errors
+/// It is no JSON.
+pub fn left_out(text: &[u8], taken: &Value) -> Result<Vec<String>> {
+    let said: Value = serde_json::from_slice(text).map_err(|e| Error::new(e.to_string()))?;
+    let mut all = Vec::new();
+    if said["hooks"].as_object().into_iter().flatten().any(|(_, of_stage)| list(of_stage).next().is_some()) {
+        all.push("hooks".to_owned());
+    }
+    let is_of =
+        |mount: &Value, other: &Value| ["destination", "type"].iter().all(|key| mount[key] == other[key]);
+    let is_taken = |mount: &&Value| list(&taken["mounts"]).any(|other| is_of(mount, other));
+    let lost = list(&said["mounts"])
+        .filter(|mount| !is_taken(mount))
+        .filter_map(|mount| mount["destination"].as_str());
+    all.extend(lost.map(|place| format!("mount {place}")));
+    if list(&said["process"]["rlimits"]).next().is_some() {
+        all.push("limits".to_owned());
+    }
+    if said["root"]["readonly"] != true {
+        all.push("a writable root".to_owned());
+    }
+    let keys = said["annotations"].as_object().into_iter().flatten().map(|(key, _)| key);
+    let is_of_image = |key: &str| key.strip_prefix("rt.").is_some_and(|name| name.starts_with("image."));
+    let lost = keys.filter(|key| !is_of_image(key) && taken["annotations"].get(key.as_str()).is_none());
+    all.extend(lost.map(|key| format!("annotation {key}")));
+    Ok(all)
+}
+
 fn only(said: &Value, keys: &[&str]) -> Map<String, Value> {
     let taken = said.as_object().into_iter().flatten().filter(|(key, _)| keys.contains(&key.as_str()));
     taken.map(|(key, value)| (key.clone(), value.clone())).collect()
@@ -172,5 +202,11 @@ mod tests {
             "hostname": "rt",
         });
         assert_eq!(config, expected);
+        let mounts = ["/home", "/x", "/y", "/z", "/sys"].map(|place| format!("mount {place}"));
+        let annotations = ["cdi.k8s.io/x", "rt.home", "rt.mpi", "run.oci.keep_original_groups"];
+        let annotations = annotations.map(|key| format!("annotation {key}"));
+        let whole =
+            [&["hooks".to_owned()][..], &mounts, &["a writable root".to_owned()], &annotations].concat();
+        assert_eq!(left_out(text.to_string().as_bytes(), &config).unwrap(), whole);
     }
 }

@@ -12,7 +12,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, Timespec, Timestamps, XattrFlags};
+use rustix::fs::{
+    self, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxFlags, Timespec, Timestamps, XattrFlags,
+};
 use rustix::io::Errno;
 
 use crate::error::{Context, Error, Result};
@@ -24,8 +26,9 @@ use crate::{check, err, fd};
 /// error (ENOTDIR, with O_DIRECTORY).
 pub fn open_dir(parent: BorrowedFd, name: &[u8]) -> Result<OwnedFd> {
     check_component(name)?;
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    fs::openat(parent, name, flags, Mode::empty()).context(|| format!("open directory {}", at(parent, name)))
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+    fd::open_unserved(parent, name, flags, ResolveFlags::BENEATH)
+        .context(|| format!("open directory {}", at(parent, name)))
 }
 
 /// Opens a directory that the user named, whatever links lead to it.
@@ -62,7 +65,7 @@ pub fn create_own_file(parent: BorrowedFd, name: &[u8]) -> Result<File> {
 /// file's at any time; so it is opened in a way that does not wait for a fifo's writer ([`READ`]).
 pub fn open_file(parent: BorrowedFd, name: &[u8]) -> Result<File> {
     check_component(name)?;
-    let fd = fs::openat(parent, name, READ | OFlags::NOFOLLOW, Mode::empty())
+    let fd = fd::open_unserved(parent, name, READ | OFlags::NOFOLLOW, ResolveFlags::BENEATH)
         .context(|| format!("open {}", at(parent, name)))?;
     require_file(&fd::stat(&fd)?).context(|| at(parent, name))?;
     Ok(File::from(fd))

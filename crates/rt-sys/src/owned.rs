@@ -28,49 +28,53 @@ pub struct Owned {
 pub struct AmongOthers {
     /// The directory.
     pub dir: OwnedFd,
-    /// When the directory was made in which it was looked up. What is older has been brought there.
-    above: Option<(i64, u32)>,
+    /// When the first directory on the way was made in which others can rename; the outer `None` where there is none, the inner one
+    /// where the file system does not say. What is older has been brought below it.
+    shared: Option<Option<(i64, u32)>>,
 }
 
 impl AmongOthers {
-    /// Opens the directory `path`. No link leads there but root's.
+    /// Opens the directory `path`. No link leads there but root's. From the first directory of root's or the caller's on in which others
+    /// can rename, all on the way is root's or the caller's, and not older. What lies above is the site's, whoever has it.
     ///
     /// # Errors
-    /// It is another's, none or older than the directory above, or a link that is not root's leads there; those of open(2).
+    /// Others can have put it or something on the way there, or it is none; those of open(2).
     pub fn open(path: &Path) -> Result<AmongOthers> {
-        let (found, above) = (RefCell::new(None), RefCell::new(None));
-        let keep = |place: &RefCell<Option<OwnedFd>>, seen: BorrowedFd<'_>| -> Result<()> {
-            *place.borrow_mut() = Some(seen.try_clone_to_owned().context(|| path.display())?);
-            Ok(())
+        let (found, shared) = (RefCell::new(None), RefCell::new(None));
+        let is_fit = |seen: BorrowedFd<'_>, owned: &Owned, required: bool| -> Result<bool> {
+            let is_trusted = caller::is_trusted(owned.stat.st_uid);
+            let mut shared = shared.borrow_mut();
+            match *shared {
+                Some(since) => Ok(is_trusted && !is_older(seen, since)?),
+                None => {
+                    if is_trusted && owned.strangers_can_rename(seen)? {
+                        *shared = Some(disk::born(seen)?);
+                    }
+                    Ok(is_trusted || !required)
+                }
+            }
         };
-        let place = fd::walk(fs::CWD, path, |seen, owned, what| {
-            Ok(match what {
-                Seen::Directory => keep(&above, seen).map(|()| true)?,
-                // The walk has looked whether it is root's or the caller's.
-                Seen::Link => owned.stat.st_uid != caller::uid() || caller::uid() == 0,
-                Seen::End => keep(&found, seen).map(|()| caller::is_trusted(owned.stat.st_uid))?,
-            })
+        let place = fd::walk(fs::CWD, path, |seen, owned, what| match what {
+            Seen::Directory => is_fit(seen, owned, false),
+            // The walk has looked whether it is root's or the caller's.
+            Seen::Link => Ok(owned.stat.st_uid != caller::uid() || caller::uid() == 0),
+            Seen::End => {
+                *found.borrow_mut() = Some(seen.try_clone_to_owned().context(|| path.display())?);
+                is_fit(seen, owned, true)
+            }
         })?;
-        let dir = match (place, found.into_inner()) {
-            (None, Some(dir)) => dir,
-            (None, None) => return Err(Errno::NOENT.into()),
+        match (place, found.into_inner()) {
+            (None, Some(dir)) => Ok(AmongOthers { dir, shared: shared.into_inner() }),
+            (None, None) => Err(Errno::NOENT.into()),
             (Some(place), _) => bail!("others can have put {place} there"),
-        };
-        // Not its "..": it can be moved at any time.
-        let above = match above.into_inner() {
-            Some(above) => disk::born(above.as_fd())?,
-            None => None,
-        };
-        let found = AmongOthers { dir, above };
-        found.require_not_older(&found.dir)?;
-        Ok(found)
+        }
     }
 
     /// What is in its regular file `name`, of root's or the caller's, that nobody else can write. It has this name alone: others can link
     /// what they may write to.
     ///
     /// # Errors
-    /// It is another's, none or older than the directory above; those of open(2) and read(2).
+    /// It is another's, none or older than the first directory in which others can rename; those of open(2) and read(2).
     pub fn read(&self, name: &OsStr) -> Result<Vec<u8>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = fs::openat(&self.dir, name, flags, Mode::empty())?;
@@ -84,19 +88,19 @@ impl AmongOthers {
         if owned.strangers_can_write(&file)? || owned.stat.st_nlink > 1 {
             bail!("others can write it, or it has another name");
         }
-        self.require_not_older(&file)?;
+        if let Some(since) = self.shared
+            && is_older(file.as_fd(), since)?
+        {
+            bail!("it is older than the directory in which others can rename");
+        }
         fd::read_all(file)
     }
+}
 
-    /// Where the file system tells no time of birth, nothing is refused.
-    fn require_not_older(&self, what: &OwnedFd) -> Result<()> {
-        match (disk::born(what.as_fd())?, self.above) {
-            (Some(what), Some(above)) if what < above => {
-                bail!("it is older than the directory above its own")
-            }
-            _ => Ok(()),
-        }
-    }
+/// True where `what` was made before `since`. Where the file system tells no time of birth, nothing is older.
+fn is_older(what: BorrowedFd<'_>, since: Option<(i64, u32)>) -> Result<bool> {
+    let Some(since) = since else { return Ok(false) };
+    Ok(disk::born(what)?.is_some_and(|born| born < since))
 }
 
 impl Owned {

@@ -1,12 +1,14 @@
 //! An image into the store: looked up, or made by one process of all that want it.
 
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 
 use rt_image_store::{PullPolicy, bundle_name};
-use rt_sys::err;
 use rt_sys::error::Result;
+use rt_sys::{bail, err};
 
-use super::super::bundle::NewBundle;
+use super::super::bundle::{self, NewBundle};
 use super::super::cache::{Cache, CacheLocation};
 use super::super::draft;
 use super::super::pull::{self, Contents, Phases, PullOptions, Summary};
@@ -17,6 +19,10 @@ use super::prune::{self, Watermarks};
 use super::{OwnStore, Stores, Turn, names, stamp};
 use oci_content::digest::Digest;
 use oci_content::interrupt::Interrupt;
+use oci_registry::reference::Reference;
+use rt_image_store::ImageStore;
+use rt_sys::caller::Caller;
+use rt_sys::fd;
 
 /// The options of a pull into the store.
 pub(crate) struct StoreRequest {
@@ -30,6 +36,8 @@ pub(crate) struct StoreRequest {
     pub names: Option<Vec<String>>,
     /// When others make room.
     pub watermarks: Option<Watermarks>,
+    /// The files of the bundle have to be the caller's own, to be read and written over.
+    pub own: bool,
 }
 
 /// An image that is in the store.
@@ -108,6 +116,28 @@ fn keys_of(names: &[String]) -> Result<Vec<String>> {
     Ok(keys)
 }
 
+/// The image of a bundle of a store, by its digest in the registry of `source`.
+///
+/// # Errors
+/// A bundle whose name has a part of the digest alone.
+pub(crate) fn pinned(bundle: &Path, source: &Source) -> Result<Source> {
+    let Source::Registry(reference) = source else { bail!("not from a registry") };
+    // It is called by the digest of its manifest.
+    let name = bundle.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    let digest = name.replacen('-', ":", 1).parse()?;
+    Ok(Source::Registry(Reference { tag: None, digest: Some(digest), ..reference.clone() }))
+}
+
+/// True for a bundle whose files the caller can read and write over: his own. Root can do that with all.
+pub(crate) fn is_callers(bundle: &Path) -> Result<bool> {
+    is_callers_directory(&bundle::open(bundle)?)
+}
+
+fn is_callers_directory(dir: &OwnedFd) -> Result<bool> {
+    let caller = Caller::current()?;
+    Ok(caller.has_hosts_root_uid()? || fd::stat(dir)?.st_uid == caller.uid)
+}
+
 struct Fetch<'a> {
     request: StoreRequest,
     interrupt: &'a Interrupt,
@@ -135,7 +165,7 @@ impl Fetch<'_> {
             PullPolicy::Missing => !local,
             PullPolicy::Never => true,
         };
-        if by_name && let Some((store, bundle)) = stores.find(&self.keys)? {
+        if by_name && let Some((store, bundle)) = self.find(&stores)? {
             let found = Stored { path: store.bundle(&bundle), summary: None };
             // So that rt finds this spelling by itself. The store can be one that the caller cannot write.
             if let Some(own) = stores.own()?.filter(|own| own.path(&bundle) == found.path) {
@@ -151,7 +181,7 @@ impl Fetch<'_> {
         if by_name {
             // Of many processes that want a name, one asks the registry.
             let turn = own.alone(&self.lease_of_name()?, image, self.interrupt, || {
-                Ok(stores.find(&self.keys)?.map(|(store, bundle)| store.bundle(&bundle)))
+                Ok(self.find(&stores)?.map(|(store, bundle)| store.bundle(&bundle)))
             })?;
             return match turn {
                 Turn::Done(path) => Ok(Stored { path, summary: None }),
@@ -159,6 +189,26 @@ impl Fetch<'_> {
             };
         }
         self.resolve(&stores, &own)
+    }
+
+    /// The first of the names that is in a store, of what may be taken there.
+    fn find<'s>(&self, stores: &'s Stores) -> Result<Option<(&'s ImageStore, String)>> {
+        for store in &stores.open {
+            for key in &self.keys {
+                if let Some(bundle) = store.find(key)?
+                    && self.may_take(store, &bundle)?
+                {
+                    return Ok(Some((store, bundle)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// True where the store has the bundle, and its files are whose they have to be.
+    fn may_take(&self, store: &ImageStore, bundle: &str) -> Result<bool> {
+        let Some(dir) = store.open_bundle(bundle)? else { return Ok(false) };
+        Ok(!self.request.own || is_callers_directory(&dir)?)
     }
 
     /// The lease on a name, which can be longer than a file's.
@@ -199,7 +249,7 @@ impl Fetch<'_> {
         }
         for store in &stores.open {
             let mine = store.path() == own.store.path();
-            if store.has(&bundle)? && (!mine || own.is_named(&self.keys, &bundle)?) {
+            if self.may_take(store, &bundle)? && (!mine || own.is_named(&self.keys, &bundle)?) {
                 let summary = Some(Summary::unchanged(image.digest.to_string(), phases));
                 return Ok(Stored { path: store.bundle(&bundle), summary });
             }
@@ -207,8 +257,12 @@ impl Fetch<'_> {
         // Until the bundle has its name, whoever removes bundles without one must not find it.
         let none = || Ok(None::<()>);
         let _lease = own.alone(&bundle, &options.image, self.interrupt, none)?;
-        let summary = match own.store.has(&bundle)? {
+        let summary = match self.may_take(&own.store, &bundle)? {
             true => Summary { by_another_name: true, ..Summary::unchanged(image.digest.to_string(), phases) },
+            false if own.store.has(&bundle)? => {
+                return Err(err!("{}: its files belong to another user", own.path(&bundle).display())
+                    .hint("RT_IMAGES names a store of your own before this one"));
+            }
             false => self.make(own, &image, &cache, &bundle, phases)?,
         };
         own.name(&self.keys, &bundle)?;

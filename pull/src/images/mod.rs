@@ -11,8 +11,11 @@ mod removal;
 mod stamp;
 mod users;
 
-pub(crate) use fetch::{StoreRequest, Stored, fetch, fetch_watched, name_stored, store_trees};
+pub(crate) use fetch::{
+    StoreRequest, Stored, fetch, fetch_watched, is_callers, name_stored, pinned, store_trees,
+};
 pub(crate) use listing::{ListedImage, list};
+pub(crate) use names::canonical;
 pub(crate) use prune::{Prune, Watermarks, prune};
 pub(crate) use removal::untag;
 pub(crate) use users::{BundleUser, rough};
@@ -49,18 +52,6 @@ impl Stores {
             open.extend(ImageStore::open(place)?);
         }
         Ok(Stores { places, open })
-    }
-
-    /// The first of these names that is in a store, in the order of the stores.
-    pub(crate) fn find(&self, keys: &[String]) -> Result<Option<(&ImageStore, String)>> {
-        for store in &self.open {
-            for key in keys {
-                if let Some(bundle) = store.find(key)? {
-                    return Ok(Some((store, bundle)));
-                }
-            }
-        }
-        Ok(None)
     }
 
     /// Where `bundle` is, in the first store that has it.

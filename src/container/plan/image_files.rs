@@ -1,14 +1,13 @@
 //! Images that are files: the root of a config, and its mounts of the type squashfs.
 
-use super::foreign;
 use crate::container::images::ImageMounts;
 use oci_spec::runtime::Mount;
-use rt_image_store::ROOT;
+use rt_image_store::others::OthersRoot;
 use rt_spec::{Spec, annotations, mounts};
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err, fd};
 use rustix::fs::{self, FileType, Stat};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// The type of a mount that an image file can be the source of. The kernel's own driver takes a block device, and only from root.
 pub(super) const SQUASHFS: &str = "squashfs";
@@ -21,28 +20,43 @@ pub(crate) struct Root {
     pub way: PathBuf,
     /// What is there: a directory, or a file.
     pub found: Stat,
+    /// The way to it in a bundle in which others can have written, which is gone without a link.
+    pub others: Option<OthersRoot>,
 }
 
 impl Root {
     /// The root that `spec` names, from `bundle` on, the working directory. `foreign`: others can put something in its place, and
-    /// only a directory there is one.
+    /// only a directory is one. So it is where the path leads into another bundle that others can have written.
     ///
     /// # Errors
     /// The config names none, or as of [`Root::at`].
     pub(crate) fn of(spec: &Spec, bundle: &Path, foreign: bool) -> Result<Root> {
         let root = spec.root().as_ref().ok_or_else(|| err!("config.json: root is missing"))?;
-        if foreign {
-            return Root::of_others(bundle);
-        }
         let way = annotations::image_file(spec).unwrap_or(root.path());
-        Root::found(bundle.join(way), way.to_owned())
+        let path = bundle.join(way);
+        if foreign && way.is_relative() {
+            return Root::of_others(OthersRoot::here(way), path, way.to_owned());
+        }
+        // The usual root, one name in the caller's own bundle, leads nowhere else.
+        if let (Some(Component::Normal(_)), 1) = (way.components().next(), way.components().count()) {
+            let found = fs::lstat(way).context(|| format!("rootfs {}", path.display()))?;
+            if FileType::from_raw_mode(found.st_mode) == FileType::Directory {
+                return Ok(Root { path, way: way.to_owned(), found, others: None });
+            }
+        }
+        match OthersRoot::on_way(&path).map_err(|e| e.context(format!("rootfs {}", path.display())))? {
+            Some(others) => Root::of_others(others, path, way.to_owned()),
+            None => Root::found(path, way.to_owned()),
+        }
     }
 
     #[cold]
-    fn of_others(bundle: &Path) -> Result<Root> {
-        let (path, way) = (bundle.join(ROOT), PathBuf::from(ROOT));
-        let found = fd::stat(foreign::open_root()?)?;
-        Ok(Root { path, way, found })
+    fn of_others(others: OthersRoot, path: PathBuf, way: PathBuf) -> Result<Root> {
+        let found = others.open().and_then(fd::stat).map_err(|e| match e.errno() {
+            Some(_) => e.context(path.display().to_string()),
+            None => e,
+        })?;
+        Ok(Root { path, way, found, others: Some(others) })
     }
 
     /// The root at `path`, which is absolute.
@@ -56,7 +70,7 @@ impl Root {
     fn found(path: PathBuf, way: PathBuf) -> Result<Root> {
         let found = fs::stat(&way).context(|| format!("rootfs {}", path.display()))?;
         match FileType::from_raw_mode(found.st_mode) {
-            FileType::Directory | FileType::RegularFile => Ok(Root { path, way, found }),
+            FileType::Directory | FileType::RegularFile => Ok(Root { path, way, found, others: None }),
             _ => bail!("rootfs {}: neither a directory nor an image", path.display()),
         }
     }
@@ -90,7 +104,7 @@ pub(crate) fn needed(spec: &Spec, bundle: &Path, root: &Root) -> Result<Vec<Path
 }
 
 /// The source of a mount of a new file system, without which it is the name of the type.
-fn source(mount: &Mount) -> &Path {
+pub(super) fn source(mount: &Mount) -> &Path {
     mount.source().as_deref().unwrap_or(Path::new(SQUASHFS))
 }
 

@@ -1,6 +1,7 @@
 //! The config that a plan is made of: read, and changed as the request asks.
 
 use super::Layer;
+use super::image_files::Root;
 use super::{chosen_namespaces, foreign, pip, prompt, session};
 use crate::container::entrypoint::EntrypointPlan;
 use crate::container::request::StartRequest;
@@ -16,6 +17,7 @@ use rt_sys::caps::Sets;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::owned::AmongOthers;
 use rt_sys::{bail, caller, err, fd, look};
+use rustix::fs::{OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -30,7 +32,7 @@ pub(crate) struct BundleConfig {
     pub config: Config,
     /// An image, or somebody else, may have written it.
     of_image: bool,
-    /// Others can have written the bundle, and the config asks for nothing of the host.
+    /// Others can have written the bundle. Its own config asks for nothing of the host then.
     foreign: bool,
 }
 
@@ -48,7 +50,7 @@ pub(crate) struct Loaded {
     pub entrypoint: Option<EntrypointPlan>,
     /// An image, or somebody else, may have written the config.
     pub of_image: bool,
-    /// Others can have written the bundle, and the config asks for nothing of the host.
+    /// Others can have written the bundle.
     pub foreign: bool,
     /// What the program is kept from.
     pub confinement: Confinement,
@@ -63,29 +65,37 @@ impl BundleConfig {
     pub(crate) fn read(options: &CreateOptions) -> Result<BundleConfig> {
         let (bundle, is_stored) = enter_bundle(&options.bundle)?;
         let shown = || bundle.display();
-        let mut others = None;
-        let mut config = match &options.config {
-            Some(path) => Config::load(path)?,
-            None => {
-                others = foreign::config(&bundle, is_stored || options.bundle_is_stored).context(shown)?;
-                match &others {
-                    Some(text) => Config::parse(text.clone()),
-                    None => match &options.slurms_directory {
-                        Some(dir) => merged(dir, &bundle),
-                        None => Config::load(Path::new("config.json")),
-                    },
-                }
-                .context(shown)?
+        let is_stored = is_stored || options.bundle_is_stored;
+        let others = foreign::OthersBundle::entered(&bundle, is_stored).context(shown)?;
+        // Also where the config is the caller's: the root is a directory that others can exchange. Who copies a container may find its
+        // bundle elsewhere.
+        let foreign = others.is_some() || options.saved.is_some_and(|saved| saved.of_others);
+        let of_image = options.saved.map_or(foreign && options.config.is_none(), |saved| saved.of_image);
+        let mut config = match (&options.config, others) {
+            (Some(path), _) if options.saved.is_some() => Config::load(path)?,
+            (Some(path), _) => foreign::callers_config(path, foreign)?,
+            (None, Some(others)) => others.config(&bundle).and_then(Config::parse).context(shown)?,
+            (None, None) => match &options.slurms_directory {
+                Some(dir) => merged(dir, &bundle),
+                None => Config::load(Path::new("config.json")),
             }
+            .context(shown)?,
         };
-        if annotations::may_be_labels(&config.spec) {
-            // Beside a config of Slurm's, whoever can write there may have put it.
-            let has_image_config = options.slurms_directory.is_none() && has_image_config().context(shown)?;
-            if !has_image_config {
-                forget_labels(&mut config);
+        // A config that was saved with a container has been looked at.
+        if options.saved.is_none() && annotations::may_be_labels(&config.spec) {
+            // Beside a config of Slurm's, whoever can write there may have put it; so may who can write in the bundle, beside which the
+            // caller has a config of his own.
+            let elsewhere = options.config.is_some() && foreign;
+            let is_believed = options.slurms_directory.is_none() && !elsewhere;
+            if !(is_believed && has_image_config().context(shown)?) {
+                if elsewhere {
+                    // A root that is refused is the one line of the call.
+                    Root::of(&config.spec, &bundle, foreign)?;
+                }
+                forget_labels(&mut config, elsewhere);
             }
         }
-        Ok(BundleConfig { bundle, config, of_image: others.is_some(), foreign: others.is_some() })
+        Ok(BundleConfig { bundle, config, of_image, foreign })
     }
 
     /// The config `text` of the image `file`, which has no bundle: `rt-image` has made it of what the image says. Paths start in
@@ -109,18 +119,27 @@ fn merged(dir: &AmongOthers, bundle: &Path) -> Result<Config> {
 /// there. No image puts anything there.
 #[cold]
 fn has_image_config() -> Result<bool> {
-    match rustix::fs::stat(IMAGE_CONFIG) {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW;
+    match fd::open_unserved(rustix::fs::CWD, IMAGE_CONFIG, flags, ResolveFlags::BENEATH) {
         Ok(_) => Ok(true),
         Err(Errno::NOENT) => Ok(false),
+        Err(Errno::XDEV) => bail!("{IMAGE_CONFIG}: another user's file system is mounted there"),
         Err(e) => Err(e).context(|| IMAGE_CONFIG),
     }
 }
 
-/// Leaves out what an image's labels may say in the config of the bundle.
+/// Leaves out what an image's labels may say in the config of the bundle, or in one of the caller's, who is told.
 #[cold]
-fn forget_labels(config: &mut Config) {
-    for name in annotations::forget_labels(&mut config.spec) {
-        config.warnings.push(format!("annotation {name} may be a label of the image and is not heeded"));
+fn forget_labels(config: &mut Config, of_caller: bool) {
+    let names = annotations::forget_labels(&mut config.spec);
+    if of_caller {
+        let names = names.join(", ");
+        rt_sys::log::tell(format_args!(
+            "others can change the bundle, so these annotations count as its labels, as nothing: {names}"
+        ));
+    } else {
+        let said = |name| format!("annotation {name} may be a label of the image and is not heeded");
+        config.warnings.extend(names.into_iter().map(said));
     }
     config.changed();
 }
@@ -144,6 +163,7 @@ impl Loaded {
             // What a client has written stays as it is.
             false => Confinement::default(),
         };
+        let confinement = request.saved.map_or(confinement, |saved| saved.confinement);
         let entrypoint = match &request.entrypoint_first {
             Some(asked) => EntrypointPlan::of(&config.spec, asked)?,
             None => None,

@@ -20,7 +20,6 @@ mod session;
 
 pub(super) use account::Account;
 pub(super) use devices::DevicePlan;
-pub(super) use foreign::open_root as open_others_root;
 pub(super) use image_files::{Root, needed as needed_images};
 pub(super) use kernel::{NetDevice, Sysctl};
 pub(super) use load::{BundleConfig, Loaded, enter_bundle, enter_bundle_of_slurm};
@@ -37,6 +36,7 @@ use super::layer::Seen;
 use super::request::StartRequest;
 use super::restored::Late;
 use oci_spec::runtime::{Hooks, LinuxDeviceType};
+use rt_image_store::others::OthersRoot;
 use rt_launch::job_environment::JobEnvironment;
 use rt_launch::{single_copy, slurm};
 use rt_spec::caller_request::{CallerRequest, Program};
@@ -86,8 +86,12 @@ pub(super) struct Plan {
     pub rootfs: PathBuf,
     /// The directory that was found there; none where an image is mounted.
     pub root_found: Option<FoundRoot>,
-    /// Others can have written the bundle: its root is no link.
-    pub foreign: bool,
+    /// The root, where it is in a bundle in which others can have written.
+    pub others_root: Option<OthersRoot>,
+    /// An image, or somebody else, may have written the config.
+    pub of_image: bool,
+    /// Others can change the bundle.
+    pub of_others: bool,
     /// The namespaces to make.
     pub new: Namespaces,
     /// The namespaces to join, the user namespace first.
@@ -197,6 +201,17 @@ fn require_own_files(rootfs: &Path) -> Result<()> {
     ))
 }
 
+/// Says that root in the container is the caller, who asks for that to install something.
+#[cold]
+fn tell_of_others_files(root: &Root, caller: &Caller) {
+    let owner = root.found.st_uid;
+    if caller.is_unprivileged() && !root.is_image() && owner != caller.uid {
+        rt_sys::log::tell(format_args!(
+            "the image's files belong to uid {owner} and stay as they are, also for root here (rt pull IMAGE DIR makes them yours)"
+        ));
+    }
+}
+
 impl Plan {
     /// Adapts the config, which [`rt_spec::check`] has accepted, whose `root` has been looked at, and whose bundle is this process's
     /// working directory. Returns the config too, for the state.
@@ -233,13 +248,18 @@ impl Plan {
             }
         }
         if foreign {
-            plan.foreign = true;
             plan.caller_request.config = Some(String::from_utf8_lossy(&config.text()?).into_owned());
         }
+        (plan.of_image, plan.of_others) = (of_image, foreign);
         plan.asked_cwd = request.callers_umask && request.overrides.cwd.is_some();
         plan.layer = layer;
         if !plan.readonly_root && plan.layer.is_none() {
             require_own_files(&plan.rootfs)?;
+        }
+        // A person's `rt run`, or a task.
+        let by_hand = request.callers_umask || request.task.is_some();
+        if by_hand && request.user_map == Some(rootless::UserMap::Root) && plan.layer.is_some() {
+            tell_of_others_files(root, caller);
         }
         plan.entrypoint = entrypoint;
         plan.process.confinement = confinement;
@@ -279,6 +299,10 @@ impl Plan {
         if root.is_image() {
             rootfs = host.images.for_root(&root.path, &root.found)?;
             caller_request.rootfs = Some(rootfs.clone());
+        } else if let Some(others) = &root.others {
+            // By no link, whatever the config says.
+            caller_request.rootfs = Some(others.place().unwrap_or_else(|| rootfs.clone()));
+            caller_request.others_root = true;
         }
         let process = spec.process().as_ref().ok_or_else(|| err!("config.json: process is missing"))?;
         let linux = spec.linux().as_ref().ok_or_else(|| err!("config.json: linux is missing"))?;
@@ -339,7 +363,9 @@ impl Plan {
             layer_user: String::new(),
             apart: request.apart.clone(),
             waits_for_layer: request.persistent.is_some(),
-            foreign: false,
+            others_root: root.others.clone(),
+            of_image: false,
+            of_others: false,
             asked_cwd: false,
             entrypoint: None,
             no_pivot: request.no_pivot,

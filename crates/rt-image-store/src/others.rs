@@ -1,0 +1,164 @@
+//! Bundles of a store that others than root and the caller can write, or can have put there: where they lead to is others' choice.
+
+use crate::{open_stored, stored_on_way, word};
+use rt_sys::error::{Context, Error, Result};
+use rt_sys::owned::Owned;
+use rt_sys::{bail, caller, disk, err};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use std::path::{Path, PathBuf};
+
+/// The config of a bundle.
+pub const CONFIG: &str = "config.json";
+
+/// How ways in a bundle are gone that others can change: out of it by no name and no link, and through no mount, since a file system of
+/// theirs need not answer, and nothing ends a process that waits for it, nor a Slurm job with such a process.
+pub(crate) const INSIDE: ResolveFlags =
+    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_XDEV);
+
+/// Opens what is at `way` in `dir`, of a bundle that others can change.
+///
+/// # Errors
+/// Those of openat2(2): ELOOP for a link, EXDEV for a mount or a way out.
+pub fn open_inside(dir: impl AsFd, way: &Path, flags: OFlags) -> std::result::Result<OwnedFd, Errno> {
+    fs::openat2(dir, way, flags | OFlags::CLOEXEC, Mode::empty(), INSIDE)
+}
+
+const PLACE: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// What is seen of a bundle of a store.
+#[derive(Debug)]
+pub struct Seen {
+    /// Its config, or why there is none to be read.
+    pub config: Result<OwnedFd>,
+    /// What others than root and the caller can do to it, as it is to be shown; `None` where they can do nothing.
+    pub others: Option<String>,
+}
+
+impl Seen {
+    /// Looks at the bundle `path`, whose directory is `dir`: others can write it or its config, or rename on the way to it, so that they
+    /// can bring there what the caller has unpacked elsewhere.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub fn of(dir: &OwnedFd, path: &Path) -> Result<Seen> {
+        let config = open_config(dir);
+        let is = |errno: Errno| config.as_ref().is_err_and(|e| e.is(errno.raw_os_error()));
+        let others = match &config {
+            Ok(file) if !disk::only_ours(file)? => Some(WRITTEN.to_owned()),
+            Ok(_) => who_changes_dir(dir, path)?,
+            Err(_) if is(Errno::NOENT) => who_changes_dir(dir, path)?,
+            // The caller's own can be read, and is a file.
+            Err(e) if is(Errno::ACCESS) || is(Errno::LOOP) || e.errno().is_none() => Some(e.to_string()),
+            Err(e) => return Err(e.clone()),
+        };
+        Ok(Seen { config, others })
+    }
+}
+
+const WRITTEN: &str = "others can write this bundle";
+
+fn open_config(dir: &OwnedFd) -> Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    let file = match rt_sys::fd::open_unserved(dir, CONFIG, flags, how) {
+        Err(Errno::XDEV) => bail!("{CONFIG}: another user's file system is mounted there"),
+        file => file.context(|| CONFIG)?,
+    };
+    match FileType::from_raw_mode(rt_sys::fd::stat(&file)?.st_mode) {
+        FileType::RegularFile => Ok(file),
+        _ => bail!("{CONFIG}: not a file"),
+    }
+}
+
+fn who_changes_dir(dir: &OwnedFd, path: &Path) -> Result<Option<String>> {
+    if !disk::only_ours(dir)? {
+        return Ok(Some(WRITTEN.to_owned()));
+    }
+    // In a user namespace all who have no id there look like the host's root, who may own what is above a store, but not a store with
+    // bundles of the caller's.
+    for (above, shown) in [("..", path.parent()), ("../..", path.parent().and_then(Path::parent))] {
+        let above = fs::openat(dir, above, PLACE, Mode::empty()).context(|| path.display())?;
+        if !caller::is_trusted(Owned::of(above)?.stat.st_uid) {
+            return Ok(Some(renamed(shown.unwrap_or(path).display())));
+        }
+    }
+    Ok(word::changeable_by_others(path)?.map(renamed))
+}
+
+fn renamed(place: impl std::fmt::Display) -> String {
+    format!("others can rename what is in {place}")
+}
+
+/// The first bundle on the way to `path` that others can change, the way that is left from it on, and what they can do.
+///
+/// # Errors
+/// The kernel does not say, or a link has the place of a bundle.
+pub fn first_on_way(path: &Path) -> Result<Option<(PathBuf, PathBuf, String)>> {
+    let mut why = None;
+    let found = stored_on_way(path, |bundle, _| {
+        why = who_changes(bundle)?;
+        Ok(why.is_some())
+    })?;
+    Ok(found.zip(why).map(|((bundle, way), why)| (bundle, way, why)))
+}
+
+/// What others can do to a bundle of a store.
+pub(crate) fn who_changes(bundle: &Path) -> Result<Option<String>> {
+    let look = || Seen::of(&open_stored(bundle)?, bundle);
+    Ok(look().map_err(|e| e.context(bundle.display().to_string()))?.others)
+}
+
+/// The root of a container in a bundle in which others can have written: a link or an image there would show what they choose of the
+/// caller's files.
+#[derive(Debug, Clone)]
+pub struct OthersRoot {
+    /// The bundle, in a store, by no link; `None` for the working directory.
+    bundle: Option<PathBuf>,
+    way: PathBuf,
+}
+
+impl OthersRoot {
+    /// That at `way` from the bundle on that is the working directory.
+    pub fn here(way: &Path) -> OthersRoot {
+        OthersRoot { bundle: None, way: way.to_owned() }
+    }
+
+    /// That to which the absolute `path` leads; `None` where it leads through no such bundle.
+    ///
+    /// # Errors
+    /// As of [`first_on_way`].
+    pub fn on_way(path: &Path) -> Result<Option<OthersRoot>> {
+        Ok(first_on_way(path)?.map(|(bundle, way, _)| OthersRoot { bundle: Some(bundle), way }))
+    }
+
+    /// Where it is, by no link, where that is not at `way` in the working directory.
+    pub fn place(&self) -> Option<PathBuf> {
+        self.bundle.as_ref().map(|bundle| bundle.join(&self.way))
+    }
+
+    /// Opens it, as a place in the tree (O_PATH).
+    ///
+    /// # Errors
+    /// It leads out of the bundle or through a mount, or is the bundle itself, or no directory; those of openat2(2).
+    pub fn open(&self) -> Result<OwnedFd> {
+        if let Some(bundle) = self.bundle.as_ref().filter(|_| self.way.as_os_str().is_empty()) {
+            return Err(err!(
+                "{}: a bundle that others can change, and no root or image file",
+                bundle.display()
+            ));
+        }
+        let stored = self.bundle.as_deref().map(open_stored).transpose()?;
+        let bundle = stored.as_ref().map_or(fs::CWD, AsFd::as_fd);
+        let shown = self.way.display();
+        open_inside(bundle, &self.way, PLACE | OFlags::NOFOLLOW).map_err(|e| match e {
+            Errno::NOTDIR | Errno::LOOP => {
+                err!("{shown}: not a directory, and others can change this bundle")
+            }
+            Errno::XDEV => err!("{shown}: leads out of a bundle that others can change, or to a mount in it")
+                .hint("an absolute path names another root"),
+            e => Error::from(e).context(shown),
+        })
+    }
+}
