@@ -70,18 +70,23 @@ pub enum Answer {
 
 /// The listener of a filter.
 #[derive(Debug)]
-pub struct Listener(OwnedFd);
+pub struct Listener {
+    fd: OwnedFd,
+    /// Receiving ends when nobody is left who could make a call. Before Linux 6.11 only poll(2) ends then.
+    ends: bool,
+}
 
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 
 impl Listener {
     /// That of this descriptor.
     pub fn new(fd: OwnedFd) -> Listener {
-        let listener = Listener(fd);
+        let ends = crate::kernel_numbers(&crate::kernel_release()).is_some_and(|release| release >= (6, 11));
+        let listener = Listener { fd, ends };
         // Without it, everything is as it was but slower.
         if !listener.wakes_beside() {
             log::debug!("the kernel wakes who waits for calls on any processor");
@@ -93,36 +98,42 @@ impl Listener {
     /// sleep: waking another one, which sleeps, takes longer than most answers. False where the kernel is older than Linux 6.6.
     fn wakes_beside(&self) -> bool {
         // SAFETY: the request takes a number.
-        unsafe { libc::ioctl(self.0.as_raw_fd(), SET_FLAGS as _, FLAG_SYNC_WAKE_UP) == 0 }
+        unsafe { libc::ioctl(self.fd.as_raw_fd(), SET_FLAGS as _, FLAG_SYNC_WAKE_UP) == 0 }
     }
 
     /// Waits for a call; none when nobody is left who could make one.
     pub fn receive(&self) -> Result<Option<Call>> {
+        let mut polls = !self.ends;
         loop {
-            let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
-            crate::process::poll(&mut fds, None)?;
-            let events = fds[0].revents();
-            if !events.contains(PollFlags::IN) {
+            if polls && !self.is_called()? {
                 return Ok(None);
             }
             let mut raw = RawCall::default();
             // SAFETY: the kernel fills a `struct seccomp_notif`, which must be zero.
-            match check(unsafe { libc::ioctl(self.0.as_raw_fd(), RECEIVE as _, &raw mut raw) }.into()) {
+            match check(unsafe { libc::ioctl(self.fd.as_raw_fd(), RECEIVE as _, &raw mut raw) }.into()) {
                 Ok(_) => {
                     let RawCall { id, pid, number, arch, args, .. } = raw;
                     return Ok(Some(Call { id, thread: pid, number, arch, args }));
                 }
-                // Its process has been killed meanwhile.
-                Err(e) if e.is(libc::ENOENT) || e.is(libc::EINTR) => {}
+                // Its process has been killed meanwhile, or nobody is left.
+                Err(e) if e.is(libc::ENOENT) => polls = true,
+                Err(e) if e.is(libc::EINTR) => {}
                 Err(e) => return Err(e.context("receive a system call")),
             }
         }
     }
 
+    /// Waits until there is a call; false when nobody is left who could make one.
+    fn is_called(&self) -> Result<bool> {
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+        crate::process::poll(&mut fds, None)?;
+        Ok(fds[0].revents().contains(PollFlags::IN))
+    }
+
     /// True while the call waits, so that its thread is still the one that made it.
     pub fn waits(&self, call: &Call) -> bool {
         // SAFETY: the request reads one u64.
-        let ret = unsafe { libc::ioctl(self.0.as_raw_fd(), ID_VALID as _, &raw const call.id) };
+        let ret = unsafe { libc::ioctl(self.fd.as_raw_fd(), ID_VALID as _, &raw const call.id) };
         ret == 0
     }
 
@@ -136,7 +147,7 @@ impl Listener {
             Answer::Continue => raw.flags = FLAG_CONTINUE,
         }
         // SAFETY: the request reads a `struct seccomp_notif_resp`.
-        match check(unsafe { libc::ioctl(self.0.as_raw_fd(), SEND as _, &raw const raw) }.into()) {
+        match check(unsafe { libc::ioctl(self.fd.as_raw_fd(), SEND as _, &raw const raw) }.into()) {
             Err(e) if e.is(libc::ENOENT) => Ok(()),
             sent => sent.map(drop).context(|| "answer a system call"),
         }
