@@ -1122,6 +1122,9 @@ fn mounts_in_a_teams_bundle(ctx: &Ctx) {
         eventually(&format!("{words:?} with {} mounted", place.display()), || job.child.try_wait().unwrap());
         job.wait()
     };
+    fs::create_dir(ctx.path("context")).unwrap();
+    let containerfile = ctx.path("Containerfile").to_str().unwrap().to_owned();
+    fs::write(&containerfile, "FROM x.org/x:1\nRUN [\"/probe\"]\n").unwrap();
     let mut places = vec![bundle.clone(), bundle.parent().unwrap().to_owned()];
     places.push(ctx.path("images"));
     places.extend(["rootfs/there", "rootfs", "config.json", "image.json"].map(|place| bundle.join(place)));
@@ -1134,6 +1137,16 @@ fn mounts_in_a_teams_bundle(ctx: &Ctx) {
                 out.code == 0 && out.stdout.contains("hello") && place.ends_with("rootfs/there");
             assert!(out.code != 0 || is_left_out, "{}: {out:?}", place.display());
         }
+        let out = run(
+            &place,
+            &["build", "--no-cache", "-f", &containerfile, ctx.path("context").to_str().unwrap()],
+        );
+        let why = match place.strip_prefix(&bundle).map(|inside| inside.to_str().unwrap()) {
+            Ok("rootfs/there") => "nothing may be mounted in an image",
+            Ok("rootfs" | "image.json") => "another user's file system is mounted there",
+            _ => "rt: ",
+        };
+        assert!(out.code != 0 && out.stderr.contains(why), "{}: {out:?}", place.display());
         drop(server);
         sys::umount(place.to_str().unwrap(), libc::MNT_DETACH).unwrap();
     }

@@ -362,7 +362,7 @@ pub fn open_stored(bundle: &Path) -> Result<OwnedFd> {
         }),
     };
     opened.map_err(|e| match e {
-        Errno::XDEV => err!("another user's file system is mounted there"),
+        Errno::XDEV => fd::unserved_error(e),
         Errno::LOOP => {
             Error::from(e).hint("in a store no link leads to a bundle: the store itself can be one")
         }

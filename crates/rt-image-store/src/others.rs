@@ -3,7 +3,7 @@
 use crate::{open_stored, stored_on_way, word};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::owned::Owned;
-use rt_sys::{bail, caller, disk, err};
+use rt_sys::{bail, caller, disk, err, fd};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -44,14 +44,15 @@ impl Seen {
     /// The kernel does not say.
     pub fn of(dir: &OwnedFd, path: &Path) -> Result<Seen> {
         let config = open_config(dir);
-        let is = |errno: Errno| config.as_ref().is_err_and(|e| e.is(errno.raw_os_error()));
         let others = match &config {
             Ok(file) if !disk::only_ours(file)? => Some(WRITTEN.to_owned()),
             Ok(_) => who_changes_dir(dir, path)?,
-            Err(_) if is(Errno::NOENT) => who_changes_dir(dir, path)?,
-            // The caller's own can be read, and is a file.
-            Err(e) if is(Errno::ACCESS) || is(Errno::LOOP) || e.errno().is_none() => Some(e.to_string()),
-            Err(e) => return Err(e.clone()),
+            Err(e) => match e.errno().map(Errno::from_raw_os_error) {
+                Some(Errno::NOENT) => who_changes_dir(dir, path)?,
+                // The caller's own can be read, and is a file.
+                None | Some(Errno::ACCESS | Errno::LOOP | Errno::XDEV) => Some(e.to_string()),
+                Some(_) => return Err(e.clone()),
+            },
         };
         Ok(Seen { config, others })
     }
@@ -62,11 +63,8 @@ const WRITTEN: &str = "others can write this bundle";
 fn open_config(dir: &OwnedFd) -> Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
     let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    let file = match rt_sys::fd::open_unserved(dir, CONFIG, flags, how) {
-        Err(Errno::XDEV) => bail!("{CONFIG}: another user's file system is mounted there"),
-        file => file.context(|| CONFIG)?,
-    };
-    match FileType::from_raw_mode(rt_sys::fd::stat(&file)?.st_mode) {
+    let file = fd::open_unserved(dir, CONFIG, flags, how).map_err(fd::unserved_error).context(|| CONFIG)?;
+    match FileType::from_raw_mode(fd::stat(&file)?.st_mode) {
         FileType::RegularFile => Ok(file),
         _ => bail!("{CONFIG}: not a file"),
     }

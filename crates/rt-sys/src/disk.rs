@@ -28,6 +28,7 @@ pub fn open_dir(parent: BorrowedFd, name: &[u8]) -> Result<OwnedFd> {
     check_component(name)?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
     fd::open_unserved(parent, name, flags, ResolveFlags::BENEATH)
+        .map_err(fd::unserved_error)
         .context(|| format!("open directory {}", at(parent, name)))
 }
 
@@ -66,6 +67,7 @@ pub fn create_own_file(parent: BorrowedFd, name: &[u8]) -> Result<File> {
 pub fn open_file(parent: BorrowedFd, name: &[u8]) -> Result<File> {
     check_component(name)?;
     let fd = fd::open_unserved(parent, name, READ | OFlags::NOFOLLOW, ResolveFlags::BENEATH)
+        .map_err(fd::unserved_error)
         .context(|| format!("open {}", at(parent, name)))?;
     require_file(&fd::stat(&fd)?).context(|| at(parent, name))?;
     Ok(File::from(fd))

@@ -344,6 +344,17 @@ fn open_unmounted<N: Arg + Copy>(
     }
 }
 
+/// The error for what [`open_unserved`] has returned: EXDEV says whose it is.
+pub fn unserved_error(errno: Errno) -> Error {
+    match errno {
+        Errno::XDEV => Error::from_parts(
+            "another user's file system is mounted there".to_owned(),
+            Some(errno.raw_os_error()),
+        ),
+        errno => errno.into(),
+    }
+}
+
 /// Opens the entry `name` of `dir`, unless it is on a FUSE file system that another user has mounted there: who waits for its server
 /// waits past any signal. `how` is for openat2(2).
 ///

@@ -106,6 +106,8 @@ pub(super) fn overlay(lower: &[OwnedFd], draft: Option<&Path>, at: &Path) -> Res
     mounted.context(|| "mount an overlay").map_err(|e| match e.errno() {
         Some(libc::ENODEV) => e.hint("this kernel has no overlayfs"),
         Some(libc::EPERM) => e.hint("without root overlays need Linux 5.11"),
+        // As the build has a user namespace, and others' mounts would be uncovered.
+        Some(libc::EINVAL) => e.hint("nothing may be mounted in an image"),
         _ => e,
     })?;
     Ok(Mounted(at.to_owned()))

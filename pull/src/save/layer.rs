@@ -339,8 +339,8 @@ impl<S: Sink> Entries<'_, S> {
         let any = match fd::open_entry(dir, name, OFlags::PATH) {
             Ok(any) => File::from(any),
             // In a directory that the image leaves open to everybody. Its server may never answer.
-            Err(Errno::XDEV) if mount::is_others_fuse_at(dir, OsStr::from_bytes(name))? => {
-                log::warn!("{}: another user's file system is mounted there, and left out", shown());
+            Err(e @ Errno::XDEV) if mount::is_others_fuse_at(dir, OsStr::from_bytes(name))? => {
+                log::warn!("{}: {}, and left out", shown(), fd::unserved_error(e));
                 return Ok(None);
             }
             _ => disk::open_any(dir, name)?,

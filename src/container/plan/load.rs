@@ -123,8 +123,7 @@ fn has_image_config() -> Result<bool> {
     match fd::open_unserved(rustix::fs::CWD, IMAGE_CONFIG, flags, ResolveFlags::BENEATH) {
         Ok(_) => Ok(true),
         Err(Errno::NOENT) => Ok(false),
-        Err(Errno::XDEV) => bail!("{IMAGE_CONFIG}: another user's file system is mounted there"),
-        Err(e) => Err(e).context(|| IMAGE_CONFIG),
+        Err(e) => Err(fd::unserved_error(e)).context(|| IMAGE_CONFIG),
     }
 }
 
