@@ -292,6 +292,7 @@ fn submit() -> i32 {
         environment: &own,
         user: None,
         limit: Some(Duration::from_secs(60)),
+        says_end: false,
     };
     let mut said = Vec::new();
     match call.run(|line| said.push(line.to_owned())) {
@@ -336,6 +337,7 @@ fn broadcast(state: &State, spank: &Spank) -> Result<(), String> {
         environment: &environment_of_rt(&own, &variables),
         user: None,
         limit: None,
+        says_end: false,
     };
     let mut said = Vec::new();
     match call.run(|line| said.push(line.to_owned())) {
@@ -441,6 +443,7 @@ pub(crate) fn prepare(spank: &Spank, _: &[&CStr]) -> i32 {
         environment: &state.environment,
         user: state.user.as_ref(),
         limit: Some(state.arguments.launch_wait),
+        says_end: false,
     };
     // All nodes say the same; one is enough, unless another fails.
     let speaks = spank.number(Number::Node).unwrap_or(0) == 0;
@@ -595,6 +598,7 @@ pub(crate) fn job_epilog(spank: &Spank, words: &[&CStr]) -> i32 {
         environment: &environment,
         user: None,
         limit: Some(END_LIMIT),
+        says_end: false,
     };
     let _ = call.run(|line| ffi::error(plain(line)));
     0
@@ -621,6 +625,7 @@ fn end(state: &State, environment: &[CString], limit: Option<Duration>) -> i32 {
         environment,
         user: Some(user),
         limit,
+        says_end: true,
     };
     match call.run(|line| ffi::say(plain(line))) {
         Ok(End::Status(0, _)) => 0,

@@ -15,6 +15,8 @@ pub(crate) struct Call<'a> {
     /// Who calls; `None` is who this process is.
     pub(crate) user: Option<&'a User>,
     pub(crate) limit: Option<Duration>,
+    /// What it says when the limit has ended it is passed on, too: for a save, where what was to be saved is now.
+    pub(crate) says_end: bool,
 }
 
 /// How it has ended.
@@ -36,12 +38,15 @@ const MOST_LINES: usize = 100;
 
 impl Call<'_> {
     /// Runs it to its end. `line` gets lines of stderr as they come, as [`ffi::shown`] has them, until the limit: what is said
-    /// then is about an early end. Of more than [`MOST_LINES`] it gets `and more` and the last one, which says why `rt` has failed.
+    /// then is about an early end ([`Call::says_end`]). Of more than [`MOST_LINES`] it gets `and more` and the last one, which says why `rt` has failed.
     pub(crate) fn run(&self, mut line: impl FnMut(&str)) -> io::Result<End> {
         let running = ffi::start(self.program, self.arguments, self.environment, self.user)?;
-        let mut passed = 0;
+        let (mut passed, says_end) = (0, self.says_end);
         let mut last = None;
-        let end = watch(running, self.limit, [libc::SIGTERM, libc::SIGKILL], GRACE, |text| {
+        let end = watch(running, self.limit, [libc::SIGTERM, libc::SIGKILL], GRACE, |late, text| {
+            if late && !says_end {
+                return;
+            }
             let text = ffi::shown(text);
             if passed < MOST_LINES {
                 passed += 1;
@@ -65,7 +70,7 @@ fn watch(
     limit: Option<Duration>,
     signals: [libc::c_int; 2],
     grace: Duration,
-    mut line: impl FnMut(&str),
+    mut line: impl FnMut(bool, &str),
 ) -> End {
     let mut deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
     let mut signals = signals.into_iter();
@@ -85,9 +90,7 @@ fn watch(
         read(&mut running, 1, ready[1], &mut err);
         while let Some(at) = err.iter().position(|c| *c == b'\n') {
             let rest = err.split_off(at + 1);
-            if !late {
-                line(text(&err));
-            }
+            line(late, text(&err));
             err = rest;
         }
         // What has inherited the output and lives on is not waited for.
@@ -95,8 +98,8 @@ fn watch(
             break;
         }
     }
-    if !err.is_empty() && !late {
-        line(text(&err));
+    if !err.is_empty() {
+        line(late, text(&err));
     }
     let status = running.status();
     if late && status != 0 { End::Late } else { End::Status(status, out) }
@@ -136,6 +139,7 @@ mod tests {
             environment: &[c"PATH=/usr/bin:/bin".to_owned(), c"COLOUR=red".to_owned()],
             user: None,
             limit,
+            says_end: script.to_bytes().ends_with(b"# heard"),
         };
         let mut lines = Vec::new();
         let end = call.run(|line| lines.push(line.to_owned())).unwrap();
@@ -192,6 +196,8 @@ mod tests {
         let script = "echo began >&2; trap 'echo interrupted >&2; exit 1' TERM; while :; do sleep 0.05; done";
         let (end, lines) = shell(script, Some(Duration::from_millis(300)));
         assert!(matches!(end, End::Late) && lines == ["began"], "{lines:?}");
+        let (end, lines) = shell(&format!("{script} # heard"), Some(Duration::from_millis(300)));
+        assert!(matches!(end, End::Late) && lines == ["began", "interrupted"], "{lines:?}");
     }
 
     #[test]
@@ -202,7 +208,7 @@ mod tests {
         let pid = running.number();
         // Signal 0 ends nothing.
         let (start, limit) = (Instant::now(), Duration::from_millis(100));
-        let end = watch(running, Some(limit), [0, 0], limit, |_| {});
+        let end = watch(running, Some(limit), [0, 0], limit, |_, _| {});
         assert!(matches!(end, End::Late) && start.elapsed() < Duration::from_secs(30));
         std::process::Command::new("kill").arg(pid.to_string()).status().unwrap();
     }
@@ -218,9 +224,16 @@ mod tests {
         let arguments = [c"sh", c"-c", script];
         let environment = [c"PATH=/usr/bin:/bin".to_owned()];
         let program = Path::new("/bin/sh");
-        Call { program, arguments: &arguments, environment: &environment, user: Some(&user()), limit }
-            .run(|_| {})
-            .unwrap()
+        Call {
+            program,
+            arguments: &arguments,
+            environment: &environment,
+            user: Some(&user()),
+            limit,
+            says_end: false,
+        }
+        .run(|_| {})
+        .unwrap()
     }
 
     #[test]
@@ -260,7 +273,7 @@ mod tests {
         let running =
             ffi::start(Path::new("/bin/sh"), &[c"sh", c"-c", script], &environment, Some(&user())).unwrap();
         let (start, grace) = (Instant::now(), Duration::from_millis(300));
-        let end = watch(running, limit, [libc::SIGTERM, libc::SIGKILL], grace, |_| {});
+        let end = watch(running, limit, [libc::SIGTERM, libc::SIGKILL], grace, |_, _| {});
         assert!(matches!(end, End::Late) && start.elapsed() < Duration::from_secs(30));
     }
 
@@ -272,6 +285,7 @@ mod tests {
             environment: &[],
             user: None,
             limit: None,
+            says_end: false,
         };
         assert!(matches!(call.run(|_| {}).unwrap(), End::Status(127, _)));
     }
