@@ -23,6 +23,7 @@ const MOST: usize = 16 << 20;
 pub(crate) fn show_as_bundle(store: &Store, mut images: ImageMounts, id: &str) -> Result<PathBuf> {
     let dir = store.container(id)?;
     let kept = dir.persistent()?.ok_or_else(|| err!("container {id} keeps no layer"))?;
+    kept.check_file()?;
     let (bundle, mounted) = match kept.is_file {
         true => images.mount_alone(store, &kept.image).map(|(bundle, root)| (bundle, Some(root)))?,
         false => (kept.image.clone(), None),

@@ -144,12 +144,12 @@ fn begin_persistent(store: &Store, kept: &PersistentRequest, dir: &ContainerDir)
     remove_layer(&kept.container.layer)
 }
 
-/// Looks whether the layer is still there: where TmpFS is a job's own (job_container/tmpfs), it goes with that job. Who has
+/// Looks whether the layer is still there, and fits: where TmpFS is a job's own (job_container/tmpfs), it goes with that job. Who has
 /// named an image gets a container that begins with it; for others the name is free again.
 fn require_layer(kept: &PersistentRequest, dir: &ContainerDir) -> Result<()> {
     let layer = &kept.container.layer;
     if fs::lstat(layer).err() != Some(Errno::NOENT) {
-        return Ok(());
+        return kept.container.check_file().map_err(|e| e.context(format_args!("container {}", dir.id)));
     }
     if !kept.image_named {
         dir.unkeep()?;

@@ -15,7 +15,9 @@ mod site;
 mod step;
 
 pub(crate) use container_dir::ContainerDir;
-pub(crate) use persistent::{PersistentContainer, layer_directory, open_layer, remove_layer};
+pub(crate) use persistent::{
+    PersistentContainer, Unsaved, file_note, layer_directory, open_layer, remove_layer,
+};
 pub(crate) use process_identity::{ProcessIdentity, open_pidfd};
 pub(crate) use record::{Confinement, Record};
 pub(crate) use scratch::Scratch;

@@ -25,8 +25,20 @@ pub(super) const PLACE: &str = "save.";
 /// How the names of the directories for layers begin.
 const LAYERS: &str = "rt-layers";
 
-/// The note that a save has failed.
+/// The note of a container that is to be saved, and is not saved yet.
 const UNSAVED: &str = "unsaved";
+/// What it leads to where a save has failed, and where none has come to its end.
+const FAILED: &str = "failed";
+const PENDING: &str = "pending";
+
+/// How far a container has come that is to be saved, and is not: what was written to it is in its layer alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unsaved {
+    /// Tasks have ended, and no save has come to its end.
+    Pending,
+    /// A save has failed, and its user knows.
+    Failed,
+}
 
 /// What is known of a container that outlives its processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +47,9 @@ pub(crate) struct PersistentContainer {
     pub image: PathBuf,
     /// It is a file.
     pub is_file: bool,
+    /// Which file, as [`file_note`] has it: a layer fits no other one. None in what an older `rt` has written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
     /// The image as it was asked for: a name keeps its meaning here, also where the registry gives it another one. Empty where
     /// nothing says it.
     #[serde(default, rename = "asked")]
@@ -45,6 +60,26 @@ pub(crate) struct PersistentContainer {
     pub global: bool,
     /// The step that has made it, `JOB.STEP`.
     pub maker: String,
+}
+
+impl PersistentContainer {
+    /// Refuses an image file that has come into the place of the one that the container was made from.
+    pub(crate) fn check_file(&self) -> Result<()> {
+        match &self.file {
+            Some(noted) if *noted != file_note(&self.image)? => {
+                Err(err!("{}: another file than the container was made from", self.image.display())
+                    .hint("what was written to it fits that one alone"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What tells an image file from one that comes into its place. Its inode does not: some network file systems give another number
+/// after each mount.
+pub(crate) fn file_note(path: &Path) -> Result<String> {
+    let stat = fs::stat(path).context(|| format!("image file {}", path.display()))?;
+    Ok(format!("{}:{}.{:09}", stat.st_size, stat.st_mtime, stat.st_mtime_nsec))
 }
 
 impl Store {
@@ -178,22 +213,34 @@ impl ContainerDir {
         Ok(opened)
     }
 
-    /// Notes that what was to be saved of the container is in its layer alone. Who makes the container anew forgets it.
-    pub(crate) fn note_unsaved(&self) -> Result<()> {
-        match fs::symlinkat("-", &self.fd, UNSAVED) {
-            Ok(()) | Err(Errno::EXIST) => Ok(()),
-            Err(e) => Err(e).context(|| format!("note that container {} is not saved", self.id)),
+    /// Notes that the container is not saved, in place of what was noted. Who makes the container anew forgets it.
+    pub(crate) fn note_unsaved(&self, unsaved: Unsaved) -> Result<()> {
+        let context = || format!("note that container {} is not saved", self.id);
+        let target = if unsaved == Unsaved::Failed { FAILED } else { PENDING };
+        // At no time is there no note: who finds none removes the layer.
+        let new = format!("{UNSAVED}.{}", std::process::id());
+        let _ = fs::unlinkat(&self.fd, new.as_str(), AtFlags::empty());
+        fs::symlinkat(target, &self.fd, new.as_str()).context(context)?;
+        fs::renameat(&self.fd, new.as_str(), &self.fd, UNSAVED).context(context)
+    }
+
+    /// Notes that it is saved.
+    pub(crate) fn note_saved(&self) -> Result<()> {
+        match fs::unlinkat(&self.fd, UNSAVED, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(e) => Err(e).context(|| format!("note that container {} is saved", self.id)),
         }
     }
 
-    /// True where that is so.
+    /// What is noted of that; `None` where it is saved, or never was to be.
     ///
     /// # Errors
     /// Where the kernel does not say: nobody may remove it then.
-    pub(crate) fn is_unsaved(&self) -> Result<bool> {
-        match fs::statat(&self.fd, UNSAVED, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(_) => Ok(true),
-            Err(Errno::NOENT) => Ok(false),
+    pub(crate) fn unsaved(&self) -> Result<Option<Unsaved>> {
+        match fs::readlinkat(&self.fd, UNSAVED, Vec::new()) {
+            Ok(target) if target.as_bytes() == FAILED.as_bytes() => Ok(Some(Unsaved::Failed)),
+            Ok(_) => Ok(Some(Unsaved::Pending)),
+            Err(Errno::NOENT) => Ok(None),
             Err(e) => Err(e).context(|| format!("look at the state of {}", self.id)),
         }
     }
@@ -373,6 +420,26 @@ pub(crate) fn remove_layer(layer: &Path) -> Result<()> {
 mod tests {
     use super::*;
     use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn a_layer_fits_one_image_file() {
+        let image = std::env::temp_dir().join(format!("rt-image-{}.sqsh", std::process::id()));
+        std::fs::write(&image, "hsqs one").unwrap();
+        let file = file_note(&image).unwrap();
+        let kept = r#"{"image":"","is_file":true,"layer":"","global":false,"maker":""}"#;
+        let older: PersistentContainer = serde_json::from_str(kept).unwrap();
+        let older = PersistentContainer { image: image.clone(), ..older };
+        let kept = PersistentContainer { file: Some(file), ..older.clone() };
+        kept.check_file().unwrap();
+        // Another one of the same length.
+        std::fs::write(&image, "hsqs two").unwrap();
+        let later = std::time::SystemTime::now() + std::time::Duration::from_millis(1);
+        std::fs::File::open(&image).unwrap().set_modified(later).unwrap();
+        assert!(kept.check_file().unwrap_err().to_string().contains("another file"));
+        older.check_file().unwrap();
+        std::fs::remove_file(&image).unwrap();
+        assert!(kept.check_file().unwrap_err().is(libc::ENOENT));
+    }
 
     #[test]
     fn a_layer_is_removed_whatever_is_in_it() {

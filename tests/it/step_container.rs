@@ -3,7 +3,7 @@
 
 use crate::client::Caller;
 use crate::devices::{definition, definitions};
-use crate::fixture::{Bundle, Cmd, Ctx, Job, Out, namespace};
+use crate::fixture::{Bundle, Cmd, Ctx, Job, Out, children, eventually, namespace};
 use crate::images;
 use crate::runner::{skip, tests};
 use crate::slurm::end;
@@ -26,7 +26,7 @@ tests! {
         copies_of_an_image_file, what_hooks_confine_holds_for_all, checkpoints_of_one_task,
     }
     NESTED { tasks_share_a_container, who_may_write }
-    ALL { images_by_name, saved_at_the_end, saved_by_the_last_task, saved_under_any_name, what_is_not_saved_stays, saving_writes_through_no_link, what_a_team_saves, what_leads_to_a_teams_bundle_is_saved, links_in_the_place_of_a_layer, the_place_to_save_is_no_link }
+    ALL { images_by_name, saved_at_the_end, saved_by_the_last_task, saved_under_any_name, what_is_not_saved_stays, a_save_that_is_cut_off, a_running_step_is_saved, signals_of_a_script_that_is_saved, saving_writes_through_no_link, what_a_team_saves, what_leads_to_a_teams_bundle_is_saved, links_in_the_place_of_a_layer, the_place_to_save_is_no_link }
     USER { end_by_root, mounts_in_tmpfs_stop_nobody, environment_of_somebody_else }
 }
 
@@ -1421,37 +1421,148 @@ fn a_layer_that_is_still_used(ctx: &Ctx) {
 /// Where a container cannot be saved, that is said before anything runs.
 fn no_place_to_save(ctx: &Ctx) {
     let tmpfs = ctx.dir.display().to_string();
-    let step =
-        |path: &str| Step::read_only(ctx).with("RT_CONTAINER_SAVE", path).with("RT_CONTAINER_TMPFS", &tmpfs);
-    step("/not/there/x.sqsh").prepare().fails(&["RT_CONTAINER_SAVE", "no file can be made in /not/there"]);
-    let place = step(&format!("{tmpfs}/x.sqsh"));
-    place.prepare().ok();
-    assert!(!ctx.path("x.sqsh").exists());
+    let step = |path: &str| {
+        let step = Step::read_only(ctx).with("RT_CONTAINER_SAVE", path).with("RT_CONTAINER_TASKS", "1");
+        step.with("RT_CONTAINER_TMPFS", &tmpfs)
+    };
+    let refused = |path: &str, text: &str| {
+        let out = step(path).command(0, &["say hello"]).fails(&["RT_CONTAINER_SAVE", text]);
+        assert!(!out.stderr.contains("--force") && layers(ctx).is_empty(), "{out:?}");
+    };
+    refused("/not/there/x.sqsh", "no file can be made in /not/there");
     if sys_uid(ctx) != 0 {
-        step("/etc/x.sqsh").prepare().fails(&["no file can be made in /etc"]);
+        refused("/etc/x.sqsh", "no file can be made in /etc");
     }
     // Nor can it where something else is that is not replaced in the end.
     ctx.mkdir("dir.sqsh");
     symlink(ctx.path("dir.sqsh"), ctx.path("to-dir.sqsh")).unwrap();
     ctx.file("text", "mine, and no image");
-    ctx.file("empty", "");
-    ctx.file("v1.sqsh", "hsqs of the caller's");
     let long = format!("{}.sqsh", "x".repeat(245));
-    let name = |name: &str| step(&format!("{tmpfs}/{name}"));
     for (wrong, text) in [
         ("dir.sqsh", "a directory"),
         ("to-dir.sqsh", "a directory"),
         ("text", "not an image file, and would not be replaced"),
         (&long, "the name is too long"),
     ] {
-        let out = name(wrong).prepare().fails(&["RT_CONTAINER_SAVE", &format!("{tmpfs}/{wrong}"), text]);
-        assert!(!out.stderr.contains("--force"), "{out:?}");
+        refused(&format!("{tmpfs}/{wrong}"), text);
     }
-    for (link, to) in [("to-text", "text"), ("to-image", "v1.sqsh"), ("to-nothing", "nothing")] {
-        symlink(to, ctx.path(link)).unwrap();
-        name(link).prepare().ok();
+    // The plugin has a step prepared where the job's own /tmp is not there yet.
+    step(&format!("{tmpfs}/text")).prepare().ok();
+}
+
+/// A save that is killed leaves the layer, and the end of the step saves it; where that is told to end, its user is told.
+fn a_save_that_is_cut_off(ctx: &Ctx) {
+    let path = format!("{}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", images::path(ctx));
+    let tmpfs = ctx.dir.display().to_string();
+    let base = Step::read_only(ctx);
+    let file = ctx.path("out.sqsh");
+    let of = |number| {
+        let step = Step { step: number, ..base.again() };
+        ctx.remember(&step.container());
+        step.with("RT_CONTAINER_TMPFS", &tmpfs).with("RT_CONTAINER_TASKS", "1").with("PATH", &path)
+    };
+    let saved = |number| of(number).with("RT_CONTAINER_SAVE", file.display().to_string());
+    let end_step = |step: &Step<'_>| step.environment(0, ctx.rt(["slurm", "end"]));
+    let begun = |job: &mut Job, id: &str| {
+        let note = ctx.path("state").join(id).join("unsaved");
+        eventually("a save", || match fs::symlink_metadata(&note).is_ok() {
+            true => Some(()),
+            false => job.child.try_wait().unwrap().map(|_| ()),
+        });
+    };
+    for (number, by_end) in [(0, true), (1, false)] {
+        let step = saved(number);
+        let mut job = step.command(0, &["write /result x"]).spawn();
+        begun(&mut job, &step.container());
+        sys::kill(job.pid(), libc::SIGKILL).unwrap();
+        assert_eq!(job.wait().code, 137, "it had saved already");
+        // Nobody goes on with it.
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        assert!(!file.exists());
+        match by_end {
+            true => end_step(&step).silent(),
+            // The last call of the plugin's knows of no save.
+            false => end_step(&of(number)).silent(),
+        };
+        assert_eq!((file.exists(), layers(ctx).len()), (by_end, usize::from(!by_end)));
+        let _ = fs::remove_file(&file);
     }
-    ["empty", "v1.sqsh", "noext", "x.sif"].iter().for_each(|free| drop(name(free).prepare().ok()));
+    ctx.rt(["slurm", "save", &of(1).container()]).arg(&file).env("PATH", &path).ok();
+    assert!(fs::read(&file).unwrap().starts_with(b"hsqs"));
+    ctx.rt(["slurm", "delete", "42"]).silent();
+    fs::remove_file(&file).unwrap();
+    // As the plugin ends a call that takes too long.
+    let step = saved(2);
+    let killed = step.task(0, &["write /result x", "pause"]);
+    for pid in children(killed.pid() as u32) {
+        sys::kill(pid as i32, libc::SIGKILL).unwrap();
+    }
+    sys::kill(killed.pid(), libc::SIGKILL).unwrap();
+    killed.wait();
+    let mut ending = end_step(&step).spawn();
+    begun(&mut ending, &step.container());
+    sys::kill(ending.pid(), libc::SIGTERM).unwrap();
+    let out = ending.wait();
+    assert!(out.code != 0 && out.stderr.contains("it takes too long, and was ended"), "{out:?}");
+    assert!(out.stderr.contains(&format!("slurm save {} FILE", step.container())), "{out:?}");
+    assert!(!file.exists() && layers(ctx).len() == 1);
+    // It was told, and is not done again.
+    end_step(&step).silent();
+    assert!(!file.exists() && layers(ctx).len() == 1);
+    ctx.rt(["slurm", "delete", "42"]).silent();
+    assert!(layers(ctx).is_empty());
+}
+
+/// The container of a step that runs is saved by the name of that step.
+fn a_running_step_is_saved(ctx: &Ctx) {
+    let path = format!("{}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", images::path(ctx));
+    let tmpfs = ctx.dir.display().to_string();
+    let base = Step::read_only(ctx);
+    let file = ctx.path("out.sqsh");
+    let named = || {
+        let step = base.again().with("RT_CONTAINER_IMAGE", "a.name/image:1").with("RT_CONTAINER_TASKS", "1");
+        step.with("RT_CONTAINER_RESOLVED", base.bundle.dir.display().to_string())
+    };
+    let own = named().with("RT_CONTAINER_TMPFS", &tmpfs);
+    let saving = |name: &str| {
+        let step =
+            with_name(&base, 42, 1, name).with("RT_CONTAINER_IMAGE", "").with("RT_CONTAINER_TASKS", "1");
+        step.with("RT_CONTAINER_SAVE", file.display().to_string()).with("PATH", &path)
+    };
+    let running = own.task(0, &["write /first x", "pause"]);
+    saving("42.0").ok(&["cat /first", "write /second y"]);
+    assert!(fs::read(&file).unwrap().starts_with(b"hsqs"));
+    saving("42.0").environment(0, ctx.rt(["slurm", "end"])).silent();
+    assert_eq!(layers(ctx).len(), 1, "the other step goes on");
+    end(vec![running]);
+    own.environment(0, ctx.rt(["slurm", "end"])).silent();
+    assert!(layers(ctx).is_empty());
+    // Of one in memory nothing can be saved.
+    let in_memory = named().with("RT_CONTAINER_TMPFS", "/dev/shm").task(0, &["ready", "pause"]);
+    let out = saving("42.0").command(0, &["say no"]).run();
+    assert_eq!(out.stderr.lines().count(), 1, "{out:?}");
+    saving("42.0").command(0, &["say no"]).fails(&["RT_CONTAINER_SAVE", "42.0", "memory"]);
+    end(vec![in_memory]);
+    ctx.rt(["slurm", "delete", "42"]).silent();
+    base.empty();
+}
+
+/// Slurm signals the first process of a batch job's script alone.
+fn signals_of_a_script_that_is_saved(ctx: &Ctx) {
+    let path = format!("{}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", images::path(ctx));
+    let script = Step { step: 0xffff_fffb, ..Step::read_only(ctx) };
+    ctx.remember(&script.container());
+    let script = script.with("RT_CONTAINER_SAVE", ctx.path("out.sqsh").display().to_string());
+    let script = script.with("RT_CONTAINER_TASKS", "1").with("PATH", path);
+    let script = script.with("RT_CONTAINER_TMPFS", ctx.dir.display().to_string());
+    let mut job = script.task(0, &["signals"]);
+    for (n, signal) in [(1, libc::SIGUSR1), (2, libc::SIGTERM)] {
+        sys::kill(job.pid(), signal).unwrap();
+        assert_eq!(job.line(n)["signal"], signal);
+    }
+    assert_eq!(job.wait().code, 7);
+    assert!(ctx.path("out.sqsh").exists());
+    script.environment(0, ctx.rt(["slurm", "end"])).silent();
 }
 
 /// PMIx compares the id inside with the caller's, and MPI_Init would hang.

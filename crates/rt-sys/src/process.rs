@@ -709,6 +709,36 @@ pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
+/// Waits for the end of a child, and not to reap it; false where one of `signals` comes before, which are blocked.
+///
+/// # Errors
+/// Of pidfd_open(2), signalfd(2) or poll(2).
+pub fn wait_unless(child: &std::process::Child, signals: &[i32]) -> Result<bool> {
+    use rustix::event::{PollFd, PollFlags};
+    let pid = rustix::process::Pid::from_raw(child.id() as i32).ok_or(rustix::io::Errno::SRCH)?;
+    let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;
+    let waiting = super::signal::waiting(signals)?;
+    let mut fds = [PollFd::new(&pidfd, PollFlags::IN), PollFd::new(&waiting, PollFlags::IN)];
+    poll(&mut fds, None)?;
+    Ok(!fds[0].revents().is_empty())
+}
+
+/// Has `command` killed when this process ends, however it does. Where the command gives up rights or takes any, it has to ask again
+/// (prctl(2)).
+pub fn end_with_parent(command: &mut std::process::Command) {
+    use std::os::unix::process::CommandExt;
+    let parent = rustix::process::getpid();
+    let bind = move || {
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+        match rustix::process::getppid() == Some(parent) {
+            true => Ok(()),
+            false => Err(std::io::Error::from_raw_os_error(libc::ESRCH)),
+        }
+    };
+    // SAFETY: prctl(2) and getppid(2) may be called between fork(2) and execve(2), and nothing is allocated.
+    unsafe { command.pre_exec(bind) };
+}
+
 /// Has `command` start with this umask in place of this process's.
 pub fn give_umask(command: &mut std::process::Command, mask: u32) {
     use std::os::unix::process::CommandExt;

@@ -1,14 +1,15 @@
 //! `rt slurm begin` and `end`: what is made for a job's user, and what is removed when a step or a job has ended.
 
+use super::persistent::container_to_save;
 use super::save::save_of_step;
-use super::{as_user, broadcast, container_of, open_store_of_job, read, step_name, task_id};
+use super::{as_user, broadcast, open_store_of_job, read, step_name, task_id};
 use crate::cli::Call;
 use crate::container;
-use crate::store;
+use crate::store::{self, Unsaved};
 use rt_launch::request;
 use rt_launch::task::TaskId;
 use rt_sys::error::Result;
-use rt_sys::{bail, caller, err, process};
+use rt_sys::{bail, caller, err, process, signal};
 
 /// How long what is left may be ended, in seconds.
 const END_WITHIN: u32 = 600;
@@ -45,22 +46,31 @@ pub(super) fn end(call: &Call) -> Result<u8> {
     let request = read()?;
     let id = task_id(call, &request)?;
     let named = TaskId::parse(&id).ok_or_else(|| err!("{id:?} is no id of a task"))?;
-    let container = container_of(&request, &named);
     let store = open_store_of_job(call)?;
-    // The last of the tasks has saved it, unless one was killed.
+    let container = container_to_save(&store, &request, &named)?;
+    let unsaved = |id: &str| store.find(id)?.map_or(Ok(None), |dir| dir.unsaved());
+    // The last of the tasks has saved it, unless one was killed, or that one.
     let has_saved = |tasks| {
         let ended = store.container(&container).and_then(|dir| dir.ended(&step_name(&named)));
         ended.is_ok_and(|ended| ended >= tasks)
     };
-    let save = request.save.as_ref().filter(|_| !request.tasks.is_some_and(has_saved));
-    let save = save.filter(|_| matches!(store.persistent(&container), Ok(Some(_))));
-    let saved =
-        save.map_or(Ok(0), |path| save_of_step(call, &store, &container, &named.step.to_string(), path));
+    let is_due = match unsaved(&container)? {
+        Some(unsaved) => unsaved == Unsaved::Pending,
+        None => !request.tasks.is_some_and(has_saved),
+    };
+    let save =
+        request.save.as_ref().filter(|_| is_due && matches!(store.persistent(&container), Ok(Some(_))));
+    let saved = save.map_or(Ok(0), |path| {
+        // The plugin ends this call so when it takes too long.
+        let ends = [libc::SIGTERM, libc::SIGALRM];
+        signal::block(&ends);
+        save_of_step(call, &store, &container, &named, path, &ends)
+    });
     let tasks = format!("{}.-1", named.container);
-    match store.find(&named.container)?.map_or(Ok(false), |dir| dir.is_unsaved())? {
+    match unsaved(&named.container)? {
         // It is the job's now, whose end removes it.
-        true => container::tasks_kill(&store, &tasks, libc::SIGKILL)?,
-        false => container::tasks_delete(&store, &tasks)?,
+        Some(_) => container::tasks_kill(&store, &tasks, libc::SIGKILL)?,
+        None => container::tasks_delete(&store, &tasks)?,
     }
     saved
 }

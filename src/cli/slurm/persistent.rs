@@ -1,7 +1,7 @@
 //! Containers with a name, which outlive their step: which one is meant, and what it is started from.
 
 use super::prepare::{Source, is_image_path, resolve};
-use super::step_name;
+use super::{container_of, step_name};
 use crate::cli::Call;
 use crate::container::{self, PersistentRequest};
 use crate::store::{self, PersistentContainer, Store};
@@ -40,6 +40,9 @@ pub(super) fn named_container(
         && matches!(name.mode, Mode::Auto | Mode::Exec)
         && let Some(named) = container_of_step(store, &name.name, request.tmpfs())?
     {
+        if request.save.is_some() && !store.container(&named.id)?.is_kept()? {
+            bail!("RT_CONTAINER_SAVE: step {} has its root in memory, of which nothing is saved", name.name);
+        }
         return Ok(Some(named));
     }
     match (&kept, name.mode) {
@@ -136,6 +139,7 @@ fn container_of_step(store: &Store, name: &str, tmpfs: &Path) -> Result<Option<N
     let kept = PersistentContainer {
         image: if is_file { record.rootfs } else { record.bundle },
         is_file,
+        file: None,
         image_name: String::new(),
         layer,
         global: false,
@@ -150,6 +154,17 @@ pub(super) fn container_id(name: &Name, id: &TaskId) -> String {
         true => name.name.clone(),
         false => format!("{}.{}", id.step.job, name.name),
     }
+}
+
+/// The id of the container that a step saves: its own, one of a name, or that of another step, which `JOB.STEP` names.
+pub(super) fn container_to_save(store: &Store, request: &StepContainer, id: &TaskId) -> Result<String> {
+    let own = container_of(request, id);
+    let Some(name) = request.name.as_ref().filter(|_| request.image.is_none()) else { return Ok(own) };
+    if store.holds(&own)? {
+        return Ok(own);
+    }
+    let of_step = container_of_step(store, &name.name, request.tmpfs())?;
+    Ok(of_step.map_or(own, |named| named.id))
 }
 
 /// What a container is that outlives the step: one with a name, or one that is to be saved. Tasks of several steps are in
@@ -189,6 +204,7 @@ pub(super) fn persistent_request(
         None => PersistentContainer {
             image: resolved(image)?,
             is_file,
+            file: is_file.then(|| store::file_note(image)).transpose()?,
             image_name: request.image.as_ref().map_or_else(|| Ok(String::new()), image_text)?,
             layer: on_disk.map_or_else(|| store::layer_directory(request.tmpfs(), &id.container), Ok)?,
             global: request.name.as_ref().is_some_and(|name| name.global),

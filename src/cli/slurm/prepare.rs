@@ -5,7 +5,6 @@ use super::{broadcast, read, store_of_job, task_id};
 use crate::cli::companion::become_companion;
 use crate::cli::{Call, image, operand};
 use crate::store::Store;
-use rt_image_store::image_file::ImageKind;
 use rt_image_store::{PullPolicy, word};
 use rt_launch::request::{self, IMAGE, Image, StepContainer};
 use rt_launch::task::TaskId;
@@ -14,9 +13,8 @@ use rt_spec::asked_mounts::is_image;
 use rt_spec::rootless::UserMap;
 use rt_spec::state::Status;
 use rt_sys::error::{Context, Result};
-use rt_sys::{caller, disk, err, log, look, unique};
-use rustix::fs::{self, Access, AtFlags, FileType, Mode as Bits, OFlags};
-use rustix::io::Errno;
+use rt_sys::{caller, err, log, look};
+use rustix::fs::FileType;
 use std::path::{Path, PathBuf};
 
 /// Prints the name of an image with its digest. A file or a bundle has none, and is printed as it was named.
@@ -42,7 +40,6 @@ pub(super) fn prepare(call: &Call) -> Result<u8> {
     let request = read()?;
     request.check_sources()?;
     check_mpi(&request)?;
-    request.save.as_deref().map_or(Ok(()), check_place_to_save)?;
     let id = task_id(call, &request)?;
     let id = TaskId::parse(&id).ok_or_else(|| err!("{id:?} is no id of a task"))?;
     let store = store_of_job(call)?;
@@ -86,66 +83,6 @@ fn check_mpi(request: &StepContainer) -> Result<()> {
             .hint("without --container-remap-root, or with --mpi=none"));
     }
     Ok(())
-}
-
-/// Looks whether a file can be made where the container is to be saved, which is hours before that is done, and whether it
-/// may take the place of what is there.
-fn check_place_to_save(path: &Path) -> Result<()> {
-    let dir = path.parent().unwrap_or(Path::new("/"));
-    check_directory_to_save(dir)?;
-    check_replaced(dir, path).map_err(|e| e.context(format!("RT_CONTAINER_SAVE: {}", path.display())))
-}
-
-fn check_directory_to_save(dir: &Path) -> Result<()> {
-    let context = || format!("RT_CONTAINER_SAVE: no file can be made in {}", dir.display());
-    let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
-    match fs::open(dir, flags, Bits::RUSR | Bits::WUSR) {
-        Ok(_) => Ok(()),
-        // File systems without files that have no name, of which NFS is one, say the one or the other.
-        Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
-            fs::accessat(fs::CWD, dir, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS).context(context)
-        }
-        Err(e) => Err(e).context(context),
-    }
-}
-
-/// Refuses what `rt-pull` would not replace in the end, or the kernel would not let go.
-fn check_replaced(dir: &Path, path: &Path) -> Result<()> {
-    // What is made has a longer name before it gets this one.
-    let draft =
-        dir.join(format!("{}.partial-{}", path.file_name().unwrap_or_default().display(), unique::name()));
-    if matches!(fs::lstat(draft), Err(Errno::NAMETOOLONG)) {
-        return Err(err!("the name is too long"));
-    }
-    let found = match fs::lstat(path) {
-        Err(Errno::NOENT) => return Ok(()),
-        found => found?,
-    };
-    let (me, parent) = (rustix::process::geteuid(), fs::stat(dir)?);
-    let is_sticky = parent.st_mode & 0o1000 != 0;
-    if is_sticky && !me.is_root() && ![found.st_uid, parent.st_uid].contains(&me.as_raw()) {
-        return Err(err!("it belongs to uid {}, and only that user may replace it", found.st_uid));
-    }
-    match FileType::from_raw_mode(found.st_mode) {
-        // The file takes the place of the link, except of one to a directory: in that, perhaps, the file was to be.
-        FileType::Symlink => match fs::stat(path) {
-            Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
-                Err(err!("a directory, and no name for a file"))
-            }
-            Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP) => Ok(()),
-            Err(e) => Err(e.into()),
-        },
-        FileType::RegularFile if found.st_size == 0 => Ok(()),
-        FileType::RegularFile => {
-            let file = disk::open_named(path)?;
-            match ImageKind::of(&file)? {
-                Some(ImageKind::Squashfs | ImageKind::Program) => Ok(()),
-                _ => Err(err!("not an image file, and would not be replaced")),
-            }
-        }
-        FileType::Directory => Err(err!("a directory, and no name for a file")),
-        _ => Err(err!("neither an image file nor an empty one, and would not be replaced")),
-    }
 }
 
 /// Says what of the step's options means nothing in a container that runs.

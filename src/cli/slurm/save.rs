@@ -4,39 +4,121 @@ use super::open_store_of_job;
 use crate::cli::companion::with_companion;
 use crate::cli::{Call, create};
 use crate::container;
-use crate::store::Store;
+use crate::store::{Store, Unsaved};
 use rt_cli::flag::{LOG, LOG_FORMAT, LOG_LEVEL};
+use rt_image_store::image_file::ImageKind;
+use rt_launch::task::TaskId;
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, err, fd, log, look, start};
+use rt_sys::{bail, disk, err, fd, log, look, process, start, unique};
+use rustix::fs::{self, Access, AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Saves a container for the step `step`. Returns the exit code of that. Where it fails, the container stays until the job ends,
-/// and who reads the step's output is told how to save it.
-pub(super) fn save_of_step(call: &Call, store: &Store, id: &str, step: &str, path: &Path) -> Result<u8> {
-    let saved = save_in_child(call, store, id, step, path);
-    if matches!(saved, Ok(0)) {
+/// Looks whether a file can be made where the container is to be saved, which is hours before that is done, and whether it
+/// may take the place of what is there.
+pub(super) fn check_place_to_save(path: &Path) -> Result<()> {
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    check_directory_to_save(dir)?;
+    check_replaced(dir, path).map_err(|e| e.context(format!("RT_CONTAINER_SAVE: {}", path.display())))
+}
+
+fn check_directory_to_save(dir: &Path) -> Result<()> {
+    let context = || format!("RT_CONTAINER_SAVE: no file can be made in {}", dir.display());
+    let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+    match fs::open(dir, flags, Mode::RUSR | Mode::WUSR) {
+        Ok(_) => Ok(()),
+        // File systems without files that have no name, of which NFS is one, say the one or the other.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
+            fs::accessat(fs::CWD, dir, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS).context(context)
+        }
+        Err(e) => Err(e).context(context),
+    }
+}
+
+/// Refuses what `rt-pull` would not replace in the end, or the kernel would not let go.
+fn check_replaced(dir: &Path, path: &Path) -> Result<()> {
+    // What is made has a longer name before it gets this one.
+    let draft =
+        dir.join(format!("{}.partial-{}", path.file_name().unwrap_or_default().display(), unique::name()));
+    if matches!(fs::lstat(draft), Err(Errno::NAMETOOLONG)) {
+        return Err(err!("the name is too long"));
+    }
+    let found = match fs::lstat(path) {
+        Err(Errno::NOENT) => return Ok(()),
+        found => found?,
+    };
+    let (me, parent) = (rustix::process::geteuid(), fs::stat(dir)?);
+    let is_sticky = parent.st_mode & 0o1000 != 0;
+    if is_sticky && !me.is_root() && ![found.st_uid, parent.st_uid].contains(&me.as_raw()) {
+        return Err(err!("it belongs to uid {}, and only that user may replace it", found.st_uid));
+    }
+    match FileType::from_raw_mode(found.st_mode) {
+        // The file takes the place of the link, except of one to a directory: in that, perhaps, the file was to be.
+        FileType::Symlink => match fs::stat(path) {
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
+                Err(err!("a directory, and no name for a file"))
+            }
+            Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP) => Ok(()),
+            Err(e) => Err(e.into()),
+        },
+        FileType::RegularFile if found.st_size == 0 => Ok(()),
+        FileType::RegularFile => {
+            let file = disk::open_named(path)?;
+            match ImageKind::of(&file)? {
+                Some(ImageKind::Squashfs | ImageKind::Program) => Ok(()),
+                _ => Err(err!("not an image file, and would not be replaced")),
+            }
+        }
+        FileType::Directory => Err(err!("a directory, and no name for a file")),
+        _ => Err(err!("neither an image file nor an empty one, and would not be replaced")),
+    }
+}
+
+/// Saves a container for the step of `id`. Returns the exit code of that. Where it fails, the container stays until the job ends,
+/// and who reads the step's output is told how to save it. `ends` are signals that end the save, and are blocked.
+pub(super) fn save_of_step(
+    call: &Call,
+    store: &Store,
+    container: &str,
+    id: &TaskId,
+    path: &Path,
+    ends: &[i32],
+) -> Result<u8> {
+    let dir = store.container(container)?;
+    // Before it begins: whatever ends this process, the layer stays.
+    dir.note_unsaved(Unsaved::Pending)?;
+    let saved = save_in_child(call, store, container, &id.step.to_string(), path, ends);
+    let kept = store.persistent(container);
+    // Where the kernel does not say, it counts as there.
+    let has_layer = match &kept {
+        Ok(kept) => kept.as_ref().is_some_and(|kept| look::is_dir(&kept.layer).unwrap_or(true)),
+        Err(_) => true,
+    };
+    if matches!(saved, Ok(0)) || !has_layer {
+        dir.note_saved()?;
         return saved;
     }
-    // Where the kernel does not say, it counts as there: what is noted here is not removed.
-    let kept = match store.persistent(id) {
-        Ok(None) => return saved,
-        Ok(Some(kept)) if !look::is_dir(&kept.layer).unwrap_or(true) => return saved,
-        kept => kept.ok().flatten(),
-    };
-    store.container(id)?.note_unsaved()?;
-    if let Some(kept) = kept {
-        let root =
-            crate::cli::root(call)?.map(|root| format!("--root {} ", root.display())).unwrap_or_default();
-        let until = if kept.global { "" } else { " until the job ends" };
-        log::tell(format_args!(
-            "container {id} was not saved as {}: what was written to it stays in {}{until}, and on this node \
-             rt {root}slurm save {id} FILE saves it",
-            path.display(),
-            kept.layer.display()
-        ));
+    dir.note_unsaved(Unsaved::Failed)?;
+    let failed = format!("container {container} was not saved as {}", path.display());
+    match kept {
+        // The job ends with its script.
+        Ok(Some(kept)) if id.is_batch_script() && !kept.global => {
+            log::tell(format_args!("{failed}: what was written to it is lost with the job"));
+        }
+        Ok(Some(kept)) => {
+            let root = crate::cli::root(call)?;
+            let root = root.map(|root| format!("--root {} ", root.display())).unwrap_or_default();
+            let until = if kept.global { "" } else { " until the job ends" };
+            log::tell(format_args!(
+                "{failed}: what was written to it stays in {}{until}, and on this node rt {root}slurm save {container} \
+                 FILE saves it",
+                kept.layer.display()
+            ));
+        }
+        _ => {}
     }
     saved
 }
@@ -44,7 +126,7 @@ pub(super) fn save_of_step(call: &Call, store: &Store, id: &str, step: &str, pat
 /// Has a child save a container for the step `step`, which enters namespaces for it. Returns its exit code. The child is in
 /// the directory of the file and gets no more than the file's name: a program of the step that still runs may be able to
 /// change what the path leads to.
-fn save_in_child(call: &Call, store: &Store, id: &str, step: &str, path: &Path) -> Result<u8> {
+fn save_in_child(call: &Call, store: &Store, id: &str, step: &str, path: &Path, ends: &[i32]) -> Result<u8> {
     let context = || format!("save container {id} as {}", path.display());
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(err!("not a file name")).context(context);
@@ -61,8 +143,16 @@ fn save_in_child(call: &Call, store: &Store, id: &str, step: &str, path: &Path) 
     }
     let root = fd::absolute(store.path())?;
     command.arg("--root").arg(root).args(["slurm", "save", id]).arg(Path::new(".").join(name));
-    let status =
-        command.stdout(Stdio::null()).status().context(|| format!("execute {}", program.display()))?;
+    // What it reads may be removed when this process is gone.
+    process::end_with_parent(&mut command);
+    let mut child =
+        command.stdout(Stdio::null()).spawn().context(|| format!("execute {}", program.display()))?;
+    if !process::wait_unless(&child, ends)? {
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(err!("it takes too long, and was ended")).context(context);
+    }
+    let status = child.wait().context(context)?;
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
@@ -79,7 +169,10 @@ pub(super) fn save(call: &Call) -> Result<u8> {
     // In the mount namespace of this process, which is where the bundle is.
     with_companion("rt-pull", |program| {
         let words = ["save", "--image-file", "--force", "--quiet", "--"].map(OsStr::new);
-        let status = Command::new(program).args(words).arg(&bundle).arg(path).stdin(Stdio::null()).status();
+        let mut command = Command::new(program);
+        command.args(words).arg(&bundle).arg(path).stdin(Stdio::null());
+        process::end_with_parent(&mut command);
+        let status = command.status();
         let missing = status.as_ref().is_err_and(|e| e.kind() == ErrorKind::NotFound);
         failed = status
             .map(|status| status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))

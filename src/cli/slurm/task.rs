@@ -3,11 +3,12 @@
 use super::persistent::{is_disk, is_users_bundle, named_container, persistent_request};
 use super::prepare::{Source, task_source};
 use super::run::job_directory;
-use super::save::save_of_step;
+use super::save::{check_place_to_save, save_of_step};
 use super::{container_of, open_checkpoints, open_store_of_job, read, step_name, store_of_job, task_id};
 use crate::cli::table::*;
 use crate::cli::{Call, create, image};
 use crate::container::{self, CreateOptions, Entrypoint, EntrypointRequest, Overrides, RootAccess};
+use crate::store::Unsaved;
 use oci_spec::runtime::Mount;
 use rt_launch::job_environment::JobEnvironment;
 use rt_launch::request::{ARGV0, IMAGE, Image, STEP_TASKS, StepContainer};
@@ -117,31 +118,48 @@ pub(super) fn task(call: &Call) -> Result<u8> {
 /// Runs a task in a child. The last one on the node saves the container: it has the mounts of the job, which slurmstepd need
 /// not have, and its exit code is the step's.
 fn task_and_save(call: &Call, request: &StepContainer, tasks: usize, path: &Path) -> Result<u8> {
+    // Here, and not once for the node: where the plugin prepares a step, a job's own /tmp is not there yet (job_container/tmpfs).
+    check_place_to_save(path)?;
+    let id = task_id(call, request)?;
+    let named = TaskId::parse(&id).ok_or_else(|| err!("{id:?} is no id of a task"))?;
+    // Before the program runs: the step that `JOB.STEP` names may have ended when it has.
+    let container = named_container(call, &store_of_job(call)?, request, &named)?
+        .map_or_else(|| container_of(request, &named), |container| container.id);
     let program = start::program()?;
     let mut command = Command::new(&program);
     command.args(crate::cli::own_words()).env(SAVED_BY_PARENT, "1");
     let child = command.spawn().context(|| format!("execute {}", program.display()))?;
-    // Slurm signals all processes of a step, and a terminal all of its group: so the child has it, too.
-    signal::block_all();
-    let code = exit_code(child)?;
-    let id = task_id(call, request)?;
-    let named = TaskId::parse(&id).ok_or_else(|| err!("{id:?} is no id of a task"))?;
-    let container = container_of(request, &named);
+    let code = exit_code(child, named.is_batch_script())?;
     let store = open_store_of_job(call)?;
-    // Where no task could make the container, there is none.
     if !store.holds(&container)? {
+        return match code {
+            0 => Err(err!("container {container} is there no more, and was not saved")),
+            // No task could make it, for instance.
+            code => Ok(code),
+        };
+    }
+    let dir = store.container(&container)?;
+    // Before the task counts as ended: where all do, and nothing is noted, the container is saved.
+    dir.note_unsaved(Unsaved::Pending)?;
+    if dir.note_end(&step_name(&named), named.task.unwrap_or(0))? < tasks {
         return Ok(code);
     }
-    let ended = store.container(&container)?.note_end(&step_name(&named), named.task.unwrap_or(0))?;
-    if ended < tasks {
-        return Ok(code);
-    }
-    let saved = save_of_step(call, &store, &container, &named.step.to_string(), path)?;
+    let saved = save_of_step(call, &store, &container, &named, path, &[])?;
     Ok(if code == 0 { saved } else { code })
 }
 
-/// The exit code of a child that has ended, 128 and the signal where that was one.
-fn exit_code(mut child: Child) -> Result<u8> {
+/// Waits for a child with all signals blocked, and returns its exit code, 128 and the signal where that was one.
+///
+/// Slurm signals all processes of a step, and a terminal all of its group, so the child has it, too. But of a batch job's script
+/// it signals the first process alone (`--signal=B:`, `scancel -b`).
+fn exit_code(mut child: Child, is_script: bool) -> Result<u8> {
+    signal::block_all();
+    while is_script && child.try_wait().context(|| "wait for the task")?.is_none() {
+        match signal::take().number {
+            libc::SIGCHLD => {}
+            number => drop(signal::send(child.id() as i32, number)),
+        }
+    }
     let status = child.wait().context(|| "wait for the task")?;
     let code = status.code().or_else(|| Some(128 + status.signal()?));
     Ok(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
