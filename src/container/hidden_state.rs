@@ -325,6 +325,7 @@ mod tests {
     fn second_paths_are_those_of_the_same_file_system() {
         let mount = |id, device: &str, root: &str, point: &str| Mounted {
             id,
+            parent: 1,
             device: device.into(),
             root: root.into(),
             point: point.into(),

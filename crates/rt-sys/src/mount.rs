@@ -353,6 +353,8 @@ fn mount_flags(attr: u64) -> MountFlags {
 pub struct Mounted {
     /// The mount's id, as statx(2) has it.
     pub id: u64,
+    /// The id of the mount that it is mounted on.
+    pub parent: u64,
     /// The device number, as written there: that of the file system, not always that of its files.
     pub device: Vec<u8>,
     /// Which directory of the file system is shown.
@@ -387,7 +389,24 @@ pub fn table() -> Result<Vec<Mounted>> {
 /// The mounts of the mount namespace of the process whose directory in procfs is `process`, as [`table`] has them.
 pub fn table_in(process: &Path) -> Result<Vec<Mounted>> {
     let text = super::fd::read_file(&process.join("mountinfo")).context(|| "read the mount table")?;
-    Ok(text.split(|byte| *byte == b'\n').filter_map(parse_mounted).collect())
+    Ok(parse_table(&text))
+}
+
+/// The mounts of a text in the form of proc_pid_mountinfo(5), in its order.
+pub fn parse_table(text: &[u8]) -> Vec<Mounted> {
+    text.split(|byte| *byte == b'\n').filter_map(parse_mounted).collect()
+}
+
+/// True where mount `id` shows a piece of what is mounted at `root`, at its own place. A cover binds the entries of what it covers one by
+/// one, and each of these binds has an id of its own.
+pub fn shows_piece(table: &[Mounted], id: u64, root: &Path) -> bool {
+    let piece = table.iter().rfind(|m| m.id == id);
+    piece.is_some_and(|piece| {
+        piece.point.strip_prefix(root).is_ok_and(|below| {
+            let is_whole = |m: &Mounted| m.point == root && m.device == piece.device;
+            table.iter().any(|m| is_whole(m) && m.root.join(below) == piece.root)
+        })
+    })
 }
 
 /// The options of the file system that mount `id` of this process's mount namespace shows; empty where there is no such mount.
@@ -552,14 +571,15 @@ pub fn is_on_others_fuse(path: &Path) -> Result<bool> {
 
 fn parse_mounted(line: &[u8]) -> Option<Mounted> {
     let mut fields = line.split(|byte| *byte == b' ');
-    let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
-    let device = fields.nth(1)?.to_owned();
+    let mut number = || std::str::from_utf8(fields.next()?).ok()?.parse().ok();
+    let (id, parent) = (number()?, number()?);
+    let device = fields.next()?.to_owned();
     let mut path = || Some(PathBuf::from(OsString::from_vec(unescape(fields.next()?))));
     let (root, point) = (path()?, path()?);
     let follows_links = !fields.next()?.split(|byte| *byte == b',').any(|option| option == b"nosymfollow");
     let fstype = fields.skip_while(|field| *field != b"-").nth(1)?.to_owned();
     let user = if fstype.starts_with(b"fuse") { user_id(line) } else { None };
-    Some(Mounted { id, device, root, point, follows_links, fstype, user })
+    Some(Mounted { id, parent, device, root, point, follows_links, fstype, user })
 }
 
 /// The option `user_id` of a line of proc_pid_mountinfo(5).
@@ -570,7 +590,7 @@ fn user_id(line: &[u8]) -> Option<u32> {
 }
 
 /// A field of proc_pid_mountinfo(5) without its octal escapes.
-pub fn unescape(text: &[u8]) -> Vec<u8> {
+pub(crate) fn unescape(text: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((&first, after)) = rest.split_first() {
@@ -620,7 +640,7 @@ mod tests {
         let (device, fstype) = (b"8:1".into(), b"ext4".into());
         assert_eq!(
             parse_mounted(line),
-            Some(Mounted { id: 3, device, root, point, follows_links: true, fstype, user: None })
+            Some(Mounted { id: 3, parent: 1, device, root, point, follows_links: true, fstype, user: None })
         );
         assert_eq!(parse_mounted(b"garbage"), None);
         assert_eq!(parse_device(line), Some((3, rustix::fs::makedev(8, 1))));

@@ -10,7 +10,7 @@
 use super::bundle::{Bundle, State};
 use super::edits::{Access, Bind, Edits, NewFile};
 use rt_sys::error::{Context, Result};
-use rt_sys::mount::{self, Attr, Param, Recursive};
+use rt_sys::mount::{self, Attr, Mounted, Param, Recursive};
 use rt_sys::ns::{self, Namespace, Namespaces};
 use rt_sys::rootfs::{Image, MountPoint, Rootfs, Symlink, open_in};
 use rt_sys::{bail, caps, fd};
@@ -21,7 +21,6 @@ use rustix::process::{Pid, PidfdFlags};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::iter;
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 /// Moves this process into the user and mount namespace of the container.
@@ -104,17 +103,16 @@ impl ContainerRoot {
         let root = bundle.open_root()?;
         let path = fd::path_of(&root).context(|| format!("rootfs {}", bundle.rootfs.display()))?;
         let mut rootfs = Rootfs::for_hook(root, Image { path: &path, readonly: bundle.readonly });
-        let table = fd::read_file(Path::new("/proc/self/mountinfo")).context(|| "read the mount table")?;
         let mut opened = Vec::new();
         let mut own = HashSet::new();
-        for mount in own_mounts(&table, &path) {
+        for mount in own_mounts(&mount::table()?, &path) {
             let used = edits.places().any(|place| place.starts_with(&mount.path));
             if !used {
                 continue;
             }
             let Ok(root) = rootfs.resolve(&mount.path) else { continue };
             let device = fs::fstat(&root)?.st_dev;
-            if device != mount.device {
+            if number(device) != mount.device {
                 continue;
             }
             // Where it is mounted several times, this is the one that is seen there.
@@ -305,34 +303,32 @@ fn write_new(dir: &OwnedFd, name: &OsStr, contents: &[u8]) -> Result<()> {
 struct OwnMount {
     /// In the container.
     path: PathBuf,
-    device: u64,
+    device: Vec<u8>,
 }
 
-/// The tmpfs mounts of the container that are nowhere else: what is made in them belongs to this container only. `table` is
-/// /proc/self/mountinfo.
+/// The tmpfs mounts of the container that are nowhere else: what is made in them belongs to this container only.
 ///
 /// A tmpfs of the host that is bound into the container, or is a part of the image, is seen outside the container's root, too.
 /// One of the container's own may be seen several times in the root: a cover copies what is mounted below it, and a bind of a
 /// directory that has the bundle in it brings the root along, with what is mounted there.
-fn own_mounts(table: &[u8], rootfs: &Path) -> Vec<OwnMount> {
-    let table: Vec<Line<'_>> = table.split(|&b| b == b'\n').filter_map(Line::parse).collect();
-    let Some(root) = containers_root(&table, rootfs) else { return Vec::new() };
+fn own_mounts(table: &[Mounted], rootfs: &Path) -> Vec<OwnMount> {
+    let Some(root) = containers_root(table, rootfs) else { return Vec::new() };
     let parents: HashMap<u64, u64> = table.iter().map(|line| (line.id, line.parent)).collect();
     // The lines are in no order. A table that is read in pieces could also show a loop.
-    let is_inside = |line: &Line<'_>| {
+    let is_inside = |line: &Mounted| {
         let up = iter::successors(Some(line.id), |id| parents.get(id).copied());
         up.take(table.len()).any(|id| id == root)
     };
     let (inside, outside): (Vec<_>, Vec<_>) = table.iter().partition(|line| is_inside(line));
-    let elsewhere: HashSet<u64> = outside.iter().map(|line| line.device).collect();
+    let elsewhere: HashSet<&[u8]> = outside.iter().map(|line| &*line.device).collect();
     let mut all = Vec::new();
     for line in inside {
         if line.fstype == b"tmpfs"
-            && line.root == b"/"
-            && !elsewhere.contains(&line.device)
+            && line.root == Path::new("/")
+            && !elsewhere.contains(&*line.device)
             && let Ok(path) = line.point.strip_prefix(rootfs)
         {
-            let mount = OwnMount { path: Path::new("/").join(path), device: line.device };
+            let mount = OwnMount { path: Path::new("/").join(path), device: line.device.clone() };
             if !all.contains(&mount) {
                 all.push(mount);
             }
@@ -343,43 +339,18 @@ fn own_mounts(table: &[u8], rootfs: &Path) -> Vec<OwnMount> {
 
 /// The mount that the runtime has made of the image, on which all else of the container is mounted: the lowest one at
 /// `rootfs`, or the one on it that shows the same, where the image is a mount of the host's.
-fn containers_root(table: &[Line<'_>], rootfs: &Path) -> Option<u64> {
+fn containers_root(table: &[Mounted], rootfs: &Path) -> Option<u64> {
     let there = || table.iter().filter(|line| line.point == rootfs);
     let lowest = there().find(|line| !there().any(|below| below.id == line.parent))?;
-    let shows_the_same = |line: &&Line<'_>| {
-        line.parent == lowest.id && (line.device, line.root) == (lowest.device, lowest.root)
+    let shows_the_same = |line: &&Mounted| {
+        line.parent == lowest.id && (&line.device, &line.root) == (&lowest.device, &lowest.root)
     };
     Some(there().find(shows_the_same).unwrap_or(lowest).id)
 }
 
-/// A line of proc_pid_mountinfo(5).
-struct Line<'a> {
-    id: u64,
-    parent: u64,
-    device: u64,
-    root: &'a [u8],
-    point: PathBuf,
-    fstype: &'a [u8],
-}
-
-impl<'a> Line<'a> {
-    fn parse(line: &'a [u8]) -> Option<Line<'a>> {
-        let mut fields = line.split(|&b| b == b' ');
-        let number = |field: &[u8]| std::str::from_utf8(field).ok()?.parse().ok();
-        let (id, parent) = (number(fields.next()?)?, number(fields.next()?)?);
-        let device = device_number(fields.next()?)?;
-        let (root, point) = (fields.next()?, fields.next()?);
-        let fstype = fields.skip_while(|field| *field != b"-").nth(1)?;
-        let point = PathBuf::from(std::ffi::OsString::from_vec(mount::unescape(point)));
-        Some(Line { id, parent, device, root, point, fstype })
-    }
-}
-
-/// `major:minor` as st_dev.
-fn device_number(text: &[u8]) -> Option<u64> {
-    let text = std::str::from_utf8(text).ok()?;
-    let (major, minor) = text.split_once(':')?;
-    Some(fs::makedev(major.parse().ok()?, minor.parse().ok()?))
+/// A device number as the mount table has it.
+fn number(device: u64) -> Vec<u8> {
+    format!("{}:{}", fs::major(device), fs::minor(device)).into_bytes()
 }
 
 #[cfg(test)]
@@ -404,9 +375,9 @@ mod tests {
 13 1 0:34 / /b/root\\040fs/image rw - tmpfs tmpfs rw
 14 3 0:34 / /b/root\\040fs/image rw - tmpfs tmpfs rw
 ";
-        let mount = |path: &str, minor| OwnMount { path: path.into(), device: fs::makedev(0, minor) };
+        let mount = |path: &str, minor| OwnMount { path: path.into(), device: number(fs::makedev(0, minor)) };
         assert_eq!(
-            own_mounts(table, Path::new("/b/root fs")),
+            own_mounts(&mount::parse_table(table), Path::new("/b/root fs")),
             [mount("/dev", 30), mount("/run", 31), mount("/b/root fs/run", 31), mount("/", 33)]
         );
         // The image is itself a tmpfs of the host's.
@@ -416,7 +387,7 @@ mod tests {
 3 2 0:20 / /b/rootfs rw - tmpfs tmpfs rw
 4 3 0:30 / /b/rootfs/run rw - tmpfs tmpfs rw
 ";
-        assert_eq!(own_mounts(table, Path::new("/b/rootfs")), [mount("/run", 30)]);
-        assert!(own_mounts(b"garbage\n\n1 2 3\n", Path::new("/")).is_empty());
+        assert_eq!(own_mounts(&mount::parse_table(table), Path::new("/b/rootfs")), [mount("/run", 30)]);
+        assert!(own_mounts(&mount::parse_table(b"garbage\n\n1 2 3\n"), Path::new("/")).is_empty());
     }
 }

@@ -66,7 +66,7 @@ impl Rootfs<'_> {
         let mount = mount_id(&missing.parent, OsStr::new(""))?;
         let table = if mount == self.image_mount()? { None } else { Some(mount::table()?) };
         let elsewhere = match &table {
-            Some(table) if !self.shows_image(table, mount)? => table,
+            Some(table) if !mount::shows_piece(table, mount, &fd::path_of(self.as_fd())?) => table,
             _ => {
                 let notes = self.notes_of_image(&missing)?;
                 let dir = missing.parent;
@@ -84,19 +84,6 @@ impl Rootfs<'_> {
             return self.cover(missing.parent, self.readonly);
         }
         self.parent_outside_image(missing, elsewhere, mount)
-    }
-
-    /// True where `mount` shows a piece of the image at its own place. A cover binds the image's entries one by one, and
-    /// each of these binds has a mount id of its own.
-    fn shows_image(&self, table: &[Mounted], mount: u64) -> Result<bool> {
-        let root = fd::path_of(self.as_fd())?;
-        let piece = table.iter().rfind(|m| m.id == mount);
-        Ok(piece.is_some_and(|piece| {
-            piece.point.strip_prefix(&root).is_ok_and(|below| {
-                let is_whole = |m: &Mounted| m.point == root && m.device == piece.device;
-                table.iter().any(|m| is_whole(m) && m.root.join(below) == piece.root)
-            })
-        }))
     }
 
     /// The list for what is made in the image; `None` where the image may not be changed.
