@@ -92,7 +92,7 @@ fn add_libraries(edits: &mut Edits, bundle: &Bundle, host: &Tree, container: &Tr
         return Ok(());
     }
     let fit = Fit::new(host, container);
-    let dir = libraries::private_dir(Some(host), container, "gpu").join("lib");
+    let dir = libraries::private_dir(container, "gpu").join("lib");
     for word in &asked {
         let Some((_, stems)) = SETS.iter().find(|(name, _)| name == word) else {
             let known: Vec<&str> = SETS.iter().map(|(name, _)| *name).collect();

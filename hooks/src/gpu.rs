@@ -27,7 +27,7 @@ pub fn edits(bundle: &Bundle, host: &Tree, container: &Tree) -> Result<Edits> {
         edits.merge(cdi::edits(&registry.resolve(&names)?, bundle, host, container));
     }
     if !edits.is_empty() && edits.private.is_none() {
-        edits.private = Some(libraries::private_dir(Some(host), container, "gpu"));
+        edits.private = Some(libraries::private_dir(container, "gpu"));
     }
     libraries::announce(&mut edits, container)?;
     edits.warnings.extend(bundle.refused());

@@ -17,7 +17,7 @@ tests! {
     BOTH {
         image_stays_untouched, twice_is_once, rdma_hook_shows_the_chosen_device, hooks_directory, precreate_changes_the_config,
         hooks_directory_errors, hooks_of_somebody_else, an_image_names_no_path_of_the_host, an_image_names_no_cdi_device, slurms_variables_for_other_vendors,
-        numbers_follow_the_share, numbers_of_the_callers_environment, failing_gpu_hook_names_the_gpu, node_without_gpus, hook_writes_no_bind, a_root_that_is_exchanged_is_left_alone,
+        numbers_follow_the_share, numbers_of_the_callers_environment, failing_gpu_hook_names_the_gpu, node_without_gpus, hook_writes_no_bind, a_spec_beside_what_is_bound, a_root_that_is_exchanged_is_left_alone,
     }
 }
 
@@ -567,6 +567,27 @@ fn hook_writes_no_bind(ctx: &Ctx) {
     assert_eq!(tree(&volume, true), before);
     let all = ctx.run(&bundle("ro")).all();
     assert_eq!(all, [json!(true), errno(libc::EROFS)]);
+    assert_eq!(tree(&volume, true), before);
+}
+
+/// The hook of a CDI spec has a file to make, too, and none in what is bound: an engine mounts the spec's libraries in what is bound
+/// at /run.
+fn a_spec_beside_what_is_bound(ctx: &Ctx) {
+    let library = standin::Library::named("libspec.so.1").bytes();
+    std::fs::write(ctx.file("libspec.so.1", ""), library).unwrap();
+    let volume = ctx.mkdir("volume");
+    ctx.mkdir("volume/rt/gpu/lib");
+    std::fs::write(ctx.file("volume/rt/gpu/lib/libspec.so.1", ""), "").unwrap();
+    let before = tree(&volume, true);
+    let bundle = ctx.bundle().hook("createContainer", &program(ctx, "rt-hook-gpu"), &["ldcache"]);
+    bundle.mkdir("run");
+    bundle.mkdir("etc");
+    bundle.file("etc/ld.so.cache", "");
+    let (spec, library) = ("/run/rt/gpu/lib/libspec.so.1", ctx.path("libspec.so.1"));
+    let bundle = bundle.mount("/run", "bind", volume.to_str().unwrap(), &["rbind"]);
+    let bundle = bundle.mount(spec, "bind", library.to_str().unwrap(), &["bind", "ro"]);
+    let out = ctx.run(&bundle.ops(&["cat /etc/ld.so.cache"]));
+    assert!(out.code == 0 && text(&out.all()[0]).contains(spec), "{out:?}");
     assert_eq!(tree(&volume, true), before);
 }
 

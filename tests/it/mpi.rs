@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 tests! {
-    ALL { the_hosts_library_is_seen_everywhere, beside_the_hosts_run, the_hosts_library_is_seen_under_any_mounts }
+    ALL { the_hosts_library_is_seen_everywhere, beside_what_is_bound, the_hosts_library_is_seen_under_any_mounts }
     BOTH { each_way_to_ask, a_task_of_slurm_asks, the_hook_is_found_without_definition, a_refusal_changes_nothing }
 }
 
@@ -98,24 +98,60 @@ fn the_hosts_library_is_seen_everywhere(ctx: &Ctx) {
     }
 }
 
-/// The host's /run is bound, as for a service that is asked by its socket: the hook makes nothing in it, and has another place.
-fn beside_the_hosts_run(ctx: &Ctx) {
+/// The hook makes nothing in what is bound, whatever it is, as the host's /run for a service that is asked by its socket: it has
+/// another place.
+fn beside_what_is_bound(ctx: &Ctx) {
     let node = node(ctx);
     let dir = hooks_dir(ctx, &node);
     let run = node.dir.join("run");
     std::fs::create_dir_all(&run).unwrap();
     std::fs::set_permissions(&run, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let bundle = image(ctx).ops(&[
-        &format!("cat {PATH}"),
-        "cat /usr/local/lib/libmpi.so.40",
-        "exists /dev/rt/mpi/lib/libmpi.so.40",
-    ]);
-    for option in ["", ":ro"] {
-        let volume = format!("{}:/run{option}", run.display());
-        let flags = ["--hooks-dir", dir.to_str().unwrap(), "--mpi", "host", "-v", &volume];
-        assert_eq!(whose(&ctx.run_with(&bundle, &flags)), "host");
-        assert_eq!(std::fs::read_dir(&run).unwrap().count(), 0);
+    let home = ctx.mkdir("home");
+    let at = |source: &Path, place: &str| format!("{}:{place}", source.display());
+    let (hosts, read_only) = (at(&run, "/run"), at(&run, "/run:ro"));
+    let (homes, homes_tmp, homes_mnt) = (at(&home, "/run"), at(&home, "/tmp"), at(&home, "/mnt"));
+    let dev = "/dev:/dev:rbind";
+    let run_with = |tmp: Option<&str>, place: &str, flags: &[&str]| {
+        let bundle = image(ctx).ops(&[
+            &format!("cat {PATH}"),
+            "cat /usr/local/lib/libmpi.so.40",
+            &format!("exists {place}/rt/mpi/lib/libmpi.so.40"),
+        ]);
+        bundle.mkdir("mnt");
+        match tmp {
+            Some(target) => drop(bundle.link("tmp", target)),
+            None => drop(bundle.mkdir("tmp")),
+        }
+        let out = ctx
+            .run_with(&bundle, &[&["--hooks-dir", dir.to_str().unwrap(), "--mpi", "host"], flags].concat());
+        std::fs::remove_dir_all(&bundle.dir).unwrap();
+        for source in [&run, &home] {
+            assert_eq!(
+                std::fs::read_dir(source).unwrap().count(),
+                0,
+                "{flags:?}: something is made in a bind"
+            );
+        }
+        out
+    };
+    for (tmp, place, flags) in [
+        (None, "/dev", &["-v", &hosts][..]),
+        (None, "/dev", &["-v", &read_only]),
+        (None, "/dev", &["-v", &homes]),
+        (None, "/tmp", &["-v", &homes, "-v", dev]),
+        (None, "/mnt", &["-v", &hosts, "-v", dev, "-v", &homes_tmp]),
+        (Some("run"), "/mnt", &["-v", &hosts, "-v", dev]),
+        // The root lacks a directory: the image's own are mounted one by one.
+        (None, "/tmp", &["-v", &homes, "-v", dev, "-w", "/new"]),
+        (None, "/run", &["-w", "/new"]),
+        (None, "/run", &["--tmpfs", "/run"]),
+    ] {
+        let out = run_with(tmp, place, flags);
+        assert!(out.code == 0, "{flags:?}: {out:?}");
+        assert_eq!(whose(&out), "host", "{flags:?}");
     }
+    let none = run_with(None, "/none", &["-v", &homes, "-v", dev, "-v", &homes_tmp, "-v", &homes_mnt]);
+    none.failed(&["make /run/rt/mpi", "make rt/mpi in", home.to_str().unwrap(), "mount at another place"]);
 }
 
 /// The bundle's own directory is bound, as a home is, and the root lacks a directory: both copy what is mounted in the

@@ -123,7 +123,7 @@ pub(crate) fn ldcache(_: &Call) -> Result<String> {
     }
     let container = Tree::of(bundle.open_root()?, &bundle.rootfs);
     let mut edits =
-        Edits { private: Some(libraries::private_dir(None, &container, "ldcache")), ..Edits::default() };
+        Edits { private: Some(libraries::private_dir(&container, "ldcache")), ..Edits::default() };
     for name in container.list(FOLDER) {
         let path = Path::new(FOLDER).join(&name);
         let Some(elf) = container.elf(&path) else { continue };

@@ -9,13 +9,14 @@
 
 use super::bundle::{Bundle, State};
 use super::edits::{Access, Bind, Edits, NewFile};
+use super::tree::Tree;
 use rt_sys::error::{Context, Result};
 use rt_sys::mount::{self, Attr, Mounted, Param, Recursive};
 use rt_sys::ns::{self, Namespace, Namespaces};
 use rt_sys::rootfs::{Image, MountPoint, Rootfs, Symlink, open_in};
 use rt_sys::{bail, caps, fd};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{self, FileType, Mode, OFlags, Stat};
+use rustix::fs::{self, FileType, Mode, OFlags, Stat, StatxAttributes};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 use std::collections::{HashMap, HashSet};
@@ -304,6 +305,19 @@ struct OwnMount {
     /// In the container.
     path: PathBuf,
     device: Vec<u8>,
+}
+
+/// True where `place`, right below the container's root, is a directory that is no bind's: the image's, where a hook makes things
+/// in a cover, or a tmpfs of the container's own. A link is neither.
+pub(super) fn is_own(container: &Tree, place: &str) -> bool {
+    let Some(found) = container.directory(place) else { return false };
+    if !found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
+        return true;
+    }
+    let (Ok(table), Some(root)) = (mount::table(), container.shown()) else { return false };
+    let device = number(fs::makedev(found.stx_dev_major, found.stx_dev_minor));
+    mount::shows_piece(&table, found.stx_mnt_id, root)
+        || own_mounts(&table, root).contains(&OwnMount { path: place.into(), device })
 }
 
 /// The tmpfs mounts of the container that are nowhere else: what is made in them belongs to this container only.

@@ -1,5 +1,6 @@
 //! Shared libraries: which the host has, and how the container's dynamic loader comes to find them.
 
+use super::apply;
 use super::edits::Edits;
 use super::tree::Tree;
 use ld_so_cache::elf::Elf;
@@ -313,13 +314,12 @@ pub fn announce(edits: &mut Edits, container: &Tree) -> Result<()> {
     Ok(())
 }
 
-/// The directory of a hook in the container. It is below /run, which every image has, and in which no image keeps files; where that is
-/// the host's own, as with `-v /run:/run`, in which a hook makes nothing, below another directory that images leave to their users.
-pub fn private_dir(host: Option<&Tree>, container: &Tree, hook: &str) -> PathBuf {
+/// The directory of a hook in the container. It is below /run, which every image has, and in which no image keeps files; where something
+/// is bound there, as with `-v /run:/run`, in which a hook makes nothing, below another directory that images leave to their users. Where
+/// none of them will do, it cannot be made, which is an error that says what to do.
+pub fn private_dir(container: &Tree, hook: &str) -> PathBuf {
     let places = ["/run", "/dev", "/tmp", "/mnt", "/media", "/srv", "/opt"];
-    let id = |tree: &Tree, dir: &str| tree.stat(dir).map(|stat| (stat.st_dev, stat.st_ino));
-    let is_hosts = |dir: &str| host.is_some_and(|host| id(host, dir) == id(container, dir));
-    let place = places.into_iter().find(|dir| container.has_dir(dir) && !is_hosts(dir)).unwrap_or("/run");
+    let place = places.into_iter().find(|dir| apply::is_own(container, dir)).unwrap_or("/run");
     Path::new(place).join("rt").join(hook)
 }
 

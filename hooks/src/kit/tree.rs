@@ -10,7 +10,7 @@ use rt_sys::error::{Context, Result};
 use rt_sys::fd::path_of;
 use rt_sys::rootfs::open_in;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{self, FileType, Mode, OFlags, Stat};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat, Statx, StatxFlags};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -43,7 +43,7 @@ type AllSymbols = HashMap<(u64, u64), Option<Rc<Symbols>>>;
 pub struct Tree {
     root: OwnedFd,
     path: PathBuf,
-    /// The root's path as the kernel knows it, without links.
+    /// See [`Tree::shown`].
     shown: OnceCell<Option<PathBuf>>,
     elfs: RefCell<Elfs>,
     symbols: RefCell<AllSymbols>,
@@ -238,6 +238,12 @@ impl Tree {
         self.stat(path).is_some_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Directory)
     }
 
+    /// What statx(2) says of the directory at `path`, with its mount; `None` where there is none, or a link.
+    pub fn directory(&self, path: impl AsRef<Path>) -> Option<Statx> {
+        let dir = self.look(path.as_ref(), OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY)?;
+        fs::statx(dir, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()
+    }
+
     /// The text of the link at `path`, if it is one.
     pub fn link(&self, path: impl AsRef<Path>) -> Option<PathBuf> {
         let path = path.as_ref();
@@ -250,8 +256,12 @@ impl Tree {
     pub fn real(&self, path: impl AsRef<Path>) -> Option<PathBuf> {
         let path = path.as_ref();
         let found = self.look(path, OFlags::PATH)?;
-        let root = self.shown.get_or_init(|| path_of(&self.root).ok()).as_deref()?;
-        Some(Path::new("/").join(path_of(&found).ok()?.strip_prefix(root).ok()?))
+        Some(Path::new("/").join(path_of(&found).ok()?.strip_prefix(self.shown()?).ok()?))
+    }
+
+    /// The root's path as the kernel knows it, without links.
+    pub fn shown(&self) -> Option<&Path> {
+        self.shown.get_or_init(|| path_of(&self.root).ok()).as_deref()
     }
 
     /// The last name of the link at `path`: how sysfs says to which device or driver something belongs.

@@ -83,7 +83,7 @@ fn replace(bundle: &Bundle, host: &Tree, container: &Tree) -> Result<Edits> {
     let mut edits = Edits::default();
     pairs.iter().for_each(|pair| edits.note(proof::shown(&fit, pair)));
     edits.note(proven);
-    let private = libraries::private_dir(Some(host), container, "mpi");
+    let private = libraries::private_dir(container, "mpi");
     dirs.extend(installed::directories(container));
     bring(&mut edits, &fit, &set, &dirs, &private.join("lib"));
     plugins::bring(&mut edits, &plugins, &set, host, &private.join("lib"));

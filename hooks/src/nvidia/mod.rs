@@ -37,7 +37,7 @@ pub fn edits(bundle: &Bundle, host: &Tree, container: &Tree) -> Result<Edits> {
     let selected = select::select(&request.visible, &driver, &JobGpus::of(bundle), &mut edits.notes)
         .context(|| "NVIDIA_VISIBLE_DEVICES")?;
     check_requirements(&request, &driver, &selected)?;
-    let private = libraries::private_dir(Some(host), container, "gpu");
+    let private = libraries::private_dir(container, "gpu");
     add_user_space(&mut edits, &request, &driver, &Places { host, container, bundle, private: &private })?;
     add_devices(&mut edits, &request, &driver, &selected, host);
     add_sockets(&mut edits, &request, &Places { host, container, bundle, private: &private });

@@ -88,7 +88,7 @@ pub fn edits_for(bundle: &Bundle, host: &Tree, container: &Tree, caller: Privile
         add_libraries(&mut edits, bundle, &chosen, host, container)?;
     }
     if !edits.is_empty() {
-        edits.private = Some(libraries::private_dir(Some(host), container, "rdma"));
+        edits.private = Some(libraries::private_dir(container, "rdma"));
         libraries::announce(&mut edits, container)?;
     }
     finish(edits, bundle)
@@ -242,7 +242,7 @@ fn add_libraries(
         fit: Fit::new(host, container),
         host,
         container,
-        dir: libraries::private_dir(Some(host), container, "rdma").join("lib"),
+        dir: libraries::private_dir(container, "rdma").join("lib"),
         verbs: asked.contains(&"verbs"),
         fabric: asked.contains(&"fabric"),
     };
