@@ -568,6 +568,11 @@ fn hook_writes_no_bind(ctx: &Ctx) {
     let all = ctx.run(&bundle("ro")).all();
     assert_eq!(all, [json!(true), errno(libc::EROFS)]);
     assert_eq!(tree(&volume, true), before);
+    // At the place of the hook's own directory it takes another one.
+    let bundle = with_gpu(ctx, &node, "0").mount("/run", "bind", volume.to_str().unwrap(), &["rbind"]);
+    let all = ctx.run(&bundle.ops(&["links /dev/rt/gpu/lib", "ls /run"])).all();
+    assert!(all[0].get("libcuda.so.1").is_some() && all[1] == json!(["file"]), "{all:?}");
+    assert_eq!(tree(&volume, true), before);
 }
 
 /// The hook of a CDI spec has a file to make, too, and none in what is bound: an engine mounts the spec's libraries in what is bound

@@ -365,7 +365,8 @@ fn add_sockets(edits: &mut Edits, request: &Request, places: &Places<'_>) {
         let source = places.host.real(path).filter(|_| places.container.has_dir(top));
         edits.binds.extend(source.map(|source| Bind { source, path: path.into(), access: Access::Writable }));
     };
-    if request.wants(Capability::Utility) {
+    // Where something is bound at /run, it has them, or no place for them.
+    if request.wants(Capability::Utility) && places.private.starts_with("/run") {
         optional("/run/nvidia-persistenced/socket");
         optional("/run/nvidia-fabricmanager/socket");
     }
