@@ -709,7 +709,7 @@ pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Waits for the end of a child, and not to reap it; false where one of `signals` comes before, which are blocked.
+/// Waits for the end of a child, and not to reap it; false where one of `signals`, which are blocked, comes before. It is taken then.
 ///
 /// # Errors
 /// Of pidfd_open(2), signalfd(2) or poll(2).
@@ -720,7 +720,10 @@ pub fn wait_unless(child: &std::process::Child, signals: &[i32]) -> Result<bool>
     let waiting = super::signal::waiting(signals)?;
     let mut fds = [PollFd::new(&pidfd, PollFlags::IN), PollFd::new(&waiting, PollFlags::IN)];
     poll(&mut fds, None)?;
-    Ok(!fds[0].revents().is_empty())
+    if !fds[0].revents().is_empty() {
+        return Ok(true);
+    }
+    super::signal::next(&waiting).map(|_| false)
 }
 
 /// Has `command` killed when this process ends, however it does. Where the command gives up rights or takes any, it has to ask again

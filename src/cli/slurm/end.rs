@@ -64,7 +64,10 @@ pub(super) fn end(call: &Call) -> Result<u8> {
         // The plugin ends this call so when it takes too long.
         let ends = [libc::SIGTERM, libc::SIGALRM];
         signal::block(&ends);
-        save_of_step(call, &store, &container, &named, path, &ends)
+        let saved = save_of_step(call, &store, &container, &named, path, &ends);
+        signal::reset(0);
+        process::end_after(END_WITHIN);
+        saved
     });
     let tasks = format!("{}.-1", named.container);
     match unsaved(&named.container)? {
