@@ -91,8 +91,8 @@ pub(crate) struct CreateOptions {
     pub id: String,
     /// The bundle directory, as given.
     pub bundle: PathBuf,
-    /// The bundle is the working directory, and was found in a store.
-    pub bundle_is_stored: bool,
+    /// The bundle is the working directory by now: whether it was found in a store.
+    pub entered_stored: Option<bool>,
     /// The same, of a bundle that Slurm has made for a task.
     pub slurms_directory: Option<AmongOthers>,
     /// The image file that a task's container is made from, in place of a bundle.
@@ -364,10 +364,13 @@ impl CreateOptions {
     /// above cannot put another one in its place then. The config may be read twice.
     fn enter_bundle(&mut self) -> Result<()> {
         self.make_absolute()?;
-        match self.has_slurms_config() {
-            true => self.slurms_directory = Some(plan::enter_bundle_of_slurm(&self.bundle)?),
-            false => self.bundle_is_stored = plan::enter_bundle(&self.bundle)?.1,
-        }
+        self.entered_stored = Some(match self.has_slurms_config() {
+            true => {
+                self.slurms_directory = Some(plan::enter_bundle_of_slurm(&self.bundle)?);
+                false
+            }
+            false => plan::enter_bundle(&self.bundle)?.1,
+        });
         self.bundle = PathBuf::from(".");
         Ok(())
     }

@@ -20,7 +20,7 @@ tests! {
         names_in_the_configured_registry, directories_above_are_exchanged,
     }
     USER {
-        stores_of_each_user, stores_behind_links_of_others, bundles_of_a_team, mounts_in_a_teams_bundle, marks_of_somebody_else, a_mark_below_a_mount_of_somebodys, words_with_an_acl,
+        stores_of_each_user, stores_behind_links_of_others, bundles_of_a_team, a_teams_bundle_that_was_moved, mounts_in_a_teams_bundle, marks_of_somebody_else, a_mark_below_a_mount_of_somebodys, words_with_an_acl,
     }
 }
 
@@ -350,9 +350,10 @@ fn words_of_somebody_else(ctx: &Ctx) {
     // The current directory is the bundle of a word that can be an id.
     give(&debian, OTHER);
     let inside = |words: &[&str]| run(words).cwd(&debian);
-    inside(&["alpine"]).fails(&[&whose, "--bundle .", "docker://alpine"]);
+    inside(&["alpine"]).fails(&[&whose, "--bundle \"$PWD\"", "docker://alpine"]);
+    inside(&["--bundle", ".", &ctx.id()]).fails(&["others can write", "hooks", "its whole path"]);
     assert!(!marker.exists());
-    inside(&["--bundle", ".", &ctx.id()]).ok();
+    inside(&["--bundle", debian.to_str().unwrap(), &ctx.id()]).ok();
     fs::remove_file(&marker).unwrap();
     ctx.give(&debian);
     inside(&[&ctx.id()]).ok();
@@ -1094,6 +1095,91 @@ fn bundles_of_a_team(ctx: &Ctx) {
         fs::remove_file(place).unwrap();
         fs::remove_file(&elsewhere).unwrap();
         fs::rename(&aside, place).unwrap();
+    }
+    forget(ctx);
+}
+
+/// A name that others change makes nothing of a bundle in which the caller stands.
+fn a_teams_bundle_that_was_moved(ctx: &Ctx) {
+    store_with_an_image(ctx);
+    let bundle = with_hook_and_bind(ctx);
+    let (bundles, name) = (ctx.path("images/bundles"), bundle.file_name().unwrap().to_str().unwrap());
+    let (aside, renamed) = (ctx.path("images/aside"), bundles.join("renamed"));
+    let hooked = ctx.path("hooked");
+    let anothers_config = |owner: u32| {
+        fs::set_permissions(&bundle, fs::Permissions::from_mode(0o775)).unwrap();
+        sys::chown(&bundle, owner, 12345).unwrap();
+        sys::chown(&bundle.join("config.json"), 12345, 12345).unwrap();
+    };
+    let id = ctx.id();
+    let by_id = ["--bundle", ".", &id];
+    let leak = ctx.path("leak.sqsh").display().to_string();
+    let leak = leak.as_str();
+    fs::write(ctx.mkdir("secret").join("key"), "k").unwrap();
+    for is_callers_directory in [false, true] {
+        give_to(&ctx.path("images"), 12345);
+        let moves = match is_callers_directory {
+            true => &[(&bundle, &renamed)][..],
+            false => &[(&bundle, &renamed), (&bundles, &aside)],
+        };
+        if is_callers_directory {
+            anothers_config(ctx.caller.host_ids().0);
+        }
+        for (from, to) in moves {
+            fs::rename(from, to).unwrap();
+            let at = if *from == &bundle { renamed.clone() } else { aside.join(name) };
+            let (inside, above) = (at.join("rootfs"), at.parent().unwrap());
+            let entry = format!("./{}", at.file_name().unwrap().to_str().unwrap());
+            let by_entry = [entry.as_str()];
+            let mut ways: Vec<(&Path, &[&str])> =
+                vec![(&at, &["."]), (&at, &by_id), (&at, &["/proc/self/cwd"]), (&at, &["./rootfs/.."])];
+            if !is_callers_directory {
+                ways.extend([(inside.as_path(), &[".."][..]), (above, &by_entry)]);
+            }
+            for (cwd, words) in ways {
+                let run = rt(ctx, &[&["run"], words].concat()).cwd(cwd);
+                run.fails(&["others can write", "hooks, mount /mnt", "its whole path names it"]);
+                assert!(!hooked.exists(), "{words:?} in {}", cwd.display());
+            }
+            let (root, own) = (at.join("rootfs"), ctx.path("secret"));
+            fs::rename(&root, at.join("root")).unwrap();
+            symlink(&own, &root).unwrap();
+            for words in [&["save", "-q", ".", leak][..], &["save", "-q", "--runfile", leak, "."]] {
+                rt(ctx, words).cwd(&at).fails(&[]);
+                assert!(!Path::new(leak).exists(), "{words:?}");
+            }
+            fs::remove_file(&root).unwrap();
+            fs::rename(at.join("root"), &root).unwrap();
+            // By its whole path it is the caller's choice.
+            rt(ctx, &["run", at.to_str().unwrap(), "--", "/probe"]).ok();
+            fs::remove_file(&hooked).unwrap();
+            fs::rename(to, from).unwrap();
+        }
+    }
+    // One that asks for nothing runs, and so do the caller's own, where a group can write it, and another's from a directory of his own.
+    let text = fs::read_to_string(bundle.join("config.json")).unwrap();
+    let mut spec: serde_json::Value = serde_json::from_str(&text).unwrap();
+    spec["hooks"] = json!({});
+    spec["mounts"].as_array_mut().unwrap().pop();
+    fs::write(bundle.join("config.json"), spec.to_string()).unwrap();
+    fs::rename(&bundle, &renamed).unwrap();
+    rt(ctx, &["run", ".", "--", "/probe"]).cwd(&renamed).ok();
+    fs::write(renamed.join("config.json"), text).unwrap();
+    give_to(&renamed, 12345);
+    let home = ctx.mkdir("home");
+    let own = home.join("bundle");
+    fs::rename(&renamed, &own).unwrap();
+    rt(ctx, &["run", "./bundle", "--", "/probe"]).cwd(&home).ok();
+    fs::remove_file(&hooked).unwrap();
+    give_to(&own, ctx.caller.host_ids().0);
+    for path in [&home, &own, &own.join("config.json")] {
+        let mode = fs::metadata(path).unwrap().permissions().mode();
+        fs::set_permissions(path, fs::Permissions::from_mode(mode | 0o020)).unwrap();
+        sys::chown(path, ctx.caller.host_ids().0, 12345).unwrap();
+    }
+    for (cwd, way) in [(&own, "."), (&home, "./bundle")] {
+        rt(ctx, &["run", way, "--", "/probe"]).cwd(cwd).ok();
+        fs::remove_file(&hooked).unwrap();
     }
     forget(ctx);
 }

@@ -312,8 +312,9 @@ fn is_bundle_of(name: &OsStr) -> bool {
     name.to_str().is_some_and(is_bundle_name)
 }
 
-/// Opens the bundle `path` as a place in the tree (O_PATH), and says whether it was named as one of a store, or by a way through one
-/// that others can change: then by no link, and by none from that bundle on.
+/// Opens the bundle `path` as a place in the tree (O_PATH), and says whether it counts as one of a store: it was named as such, or by a
+/// way through one that others can change; then by no link, and by none from that bundle on. Or the way begins at a directory that is
+/// open, whose name others may have changed since, and leads to what is theirs.
 ///
 /// # Errors
 /// Those of openat2(2); ELOOP for a link in a store. The way leads out of such a bundle.
@@ -325,13 +326,27 @@ pub fn open_bundle(path: &Path) -> Result<(OwnedFd, bool)> {
     let may_be_stored = fd::absolute(path)?.iter().any(is_bundle_of);
     if is_here || !may_be_stored {
         match fs::openat2(fs::CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
-            Ok(dir) => return Ok((dir, may_be_stored && others::first_on_way(path)?.is_some())),
+            Ok(dir) => {
+                let counts = may_be_stored && others::first_on_way(path)?.is_some()
+                    || path.is_relative() && others::may_be_moved(path, &dir)?;
+                return Ok((dir, counts));
+            }
             Err(Errno::LOOP) => {}
             Err(e) => return Err(e.into()),
         }
     }
     let Some((bundle, below)) = entered_on_way(path)? else {
-        return Ok((fs::open(path, flags, Mode::empty())?, false));
+        let (dir, is_by_descriptor) =
+            match fs::openat2(fs::CWD, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS) {
+                // As /proc/self/cwd.
+                Err(Errno::LOOP) => (fs::open(path, flags, Mode::empty())?, true),
+                dir => (dir?, false),
+            };
+        let counts = match is_by_descriptor {
+            true => others::is_anothers(&dir)?,
+            false => path.is_relative() && others::may_be_moved(path, &dir)?,
+        };
+        return Ok((dir, counts));
     };
     let opened = open_stored(&bundle)?;
     if below.as_os_str().is_empty() {

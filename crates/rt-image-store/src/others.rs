@@ -89,6 +89,34 @@ fn renamed(place: impl std::fmt::Display) -> String {
     format!("others can rename what is in {place}")
 }
 
+/// True where others may have moved the bundle `dir` out of their store: it is another user's, and the relative `path` led there from a
+/// directory that tells no more where it was when the caller entered it. Who has named a bundle by its whole path has chosen its owner,
+/// and so has he who names one in a directory of his own.
+pub(crate) fn may_be_moved(path: &Path, dir: &OwnedFd) -> Result<bool> {
+    let starts_at_others = || -> Result<bool> {
+        let here = fs::open(".", PLACE, Mode::empty()).context(|| "look at the current directory")?;
+        Ok(!caller::is_trusted(Owned::of(here)?.stat.st_uid))
+    };
+    // No name at its end: the directory, or one above it.
+    let may_be = path.file_name().is_none() || path.iter().any(crate::is_bundle_of) || starts_at_others()?;
+    Ok(may_be && is_anothers(dir)?)
+}
+
+/// True where the bundle `dir` or its config belongs to neither root nor the caller.
+pub(crate) fn is_anothers(dir: &OwnedFd) -> Result<bool> {
+    let owned = Owned::of(dir)?;
+    if !caller::is_trusted(owned.stat.st_uid) {
+        return Ok(true);
+    }
+    // In one that is his alone nobody else can have put a config.
+    Ok(owned.strangers_can_write(dir)?
+        && match open_config(dir) {
+            Ok(file) => !caller::is_trusted(Owned::of(file)?.stat.st_uid),
+            // What is no file that the caller can read is not his.
+            Err(e) => !e.is(Errno::NOENT.raw_os_error()),
+        })
+}
+
 /// The first bundle on the way to `path` that others can change, the way that is left from it on, and what they can do.
 ///
 /// # Errors

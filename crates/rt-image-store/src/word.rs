@@ -223,7 +223,8 @@ pub fn look_here(config: &Path) -> Result<There> {
 
 /// Says that the current directory is not taken for the bundle of the container `id`.
 pub fn refused_here(id: &str, why: Error) -> Error {
-    let hint = format!("--bundle . names the bundle that is here, and docker://{id} the image of that name");
+    let hint =
+        format!("--bundle \"$PWD\" names the bundle that is here, and docker://{id} the image of that name");
     why.context(id.to_owned()).hint(hint)
 }
 

@@ -228,7 +228,7 @@ impl SourceBundle {
     pub(crate) fn open(what: What<'_>) -> Result<SourceBundle> {
         let path = what.bundle;
         let place = rt_sys::fd::absolute(path)?;
-        let (dir, is_named_stored) = bundle::look(&place)?;
+        let (dir, is_named_stored) = bundle::look(path)?;
         let text = disk::read_if_there(dir.as_fd(), b"config.json", bundle::CONFIG_LIMIT);
         let text =
             text.and_then(|text| text.ok_or_else(|| Error::from_errno(libc::ENOENT).context("config.json")));

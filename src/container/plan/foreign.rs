@@ -1,7 +1,8 @@
 //! Bundles in a store of images that somebody else has made, or could change: what they ask of the host does not count.
 //!
 //! A name chose such a bundle, and not the caller, so its config counts as an image's own does ([`own_config`]). Whoever
-//! names a bundle by its path outside of a store has chosen its owner.
+//! names a bundle by its path outside of a store has chosen its owner, but by no relative one from a directory of others: they may
+//! have moved that out of a store.
 
 use super::image_files::{self, SQUASHFS};
 use rt_image_store::ROOT;
@@ -16,7 +17,7 @@ use std::path::Path;
 /// How long such a config may be, in bytes.
 const MOST: usize = 16 << 20;
 
-/// A bundle of a store in which others can have written: the working directory.
+/// A bundle in which others can have written, of a store or moved out of one: the working directory.
 pub(super) struct OthersBundle {
     config: Result<OwnedFd>,
     /// What others can do.
@@ -25,7 +26,7 @@ pub(super) struct OthersBundle {
 
 impl OthersBundle {
     /// The bundle that was entered; `None` where it may ask for everything: it is in no store, or nobody but root and the caller can
-    /// have written or brought it. `is_stored`: the way by which it was found was one into a store.
+    /// have written or brought it. `is_stored`: the way by which it was found counts as one into a store.
     ///
     /// # Errors
     /// The kernel does not say.
@@ -53,12 +54,19 @@ impl OthersBundle {
         let gid = rustix::process::getegid().as_raw();
         let text = fd::read_regular(file, MOST)?.ok_or_else(|| err!("{CONFIG}: longer than {MOST} bytes"))?;
         let config = own_config::config(&text, Path::new(ROOT), uid, gid)?;
-        let lost = if is_callers { own_config::left_out(&text, &config)?.join(", ") } else { String::new() };
+        let is_in_store = rt_image_store::is_stored(bundle) || others::first_on_way(bundle)?.is_some();
+        let lost = match is_callers || !is_in_store {
+            true => own_config::left_out(&text, &config)?.join(", "),
+            false => String::new(),
+        };
         if !lost.is_empty() {
-            rt_sys::log::tell(format_args!(
-                "{shown}: {}, so this of its config does not count: {lost}",
-                self.why
-            ));
+            let said = format!("so this of its config does not count: {lost}");
+            if !is_in_store {
+                // They may have moved it out of one; or it is meant, and not what it would be without this.
+                let hint = "where they are meant to, its whole path names it";
+                return Err(err!("{}, and a relative path names it, {said}", self.why).hint(hint));
+            }
+            rt_sys::log::tell(format_args!("{shown}: {}, {said}", self.why));
         }
         Ok(config.to_string().into_bytes())
     }

@@ -63,9 +63,11 @@ impl BundleConfig {
     /// Reads the config of the bundle, or the file in its place that `options` names. The bundle becomes this process's working
     /// directory.
     pub(crate) fn read(options: &CreateOptions) -> Result<BundleConfig> {
-        let (bundle, is_stored) = enter_bundle(&options.bundle)?;
+        let (bundle, is_stored) = match options.entered_stored {
+            Some(is_stored) => (entered(&options.bundle)?, is_stored),
+            None => enter_bundle(&options.bundle)?,
+        };
         let shown = || bundle.display();
-        let is_stored = is_stored || options.bundle_is_stored;
         let others = foreign::OthersBundle::entered(&bundle, is_stored).context(shown)?;
         // Also where the config is the caller's: the root is a directory that others can exchange. Who copies a container may find its
         // bundle elsewhere.
