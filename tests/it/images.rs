@@ -2,7 +2,7 @@
 
 use crate::client::{Caller, UID};
 use crate::devices::{definition, definitions, other_package};
-use crate::fixture::{Cmd, Ctx, eventually};
+use crate::fixture::{Cmd, Ctx, errno, eventually};
 use crate::runner::{skip, tests};
 use crate::sys::{self, Step};
 use serde_json::json;
@@ -17,7 +17,7 @@ tests! {
         operands_that_are_no_bundle, flags_for_images, rt_pull_that_is_missing, ctrl_c_ends_both, stores_of_others,
         starts_leave_one_mark, stores_that_are_read_only, words_of_somebody_else, words_of_somebody_else_are_not_read, words_below_a_mount_of_somebodys,
         programs_of_somebody_else_beside_rt,
-        names_in_the_configured_registry, directories_above_are_exchanged,
+        names_in_the_configured_registry, directories_above_are_exchanged, a_teams_bundle_by_a_config_of_the_callers,
     }
     USER {
         stores_of_each_user, stores_behind_links_of_others, bundles_of_a_team, a_teams_bundle_that_was_moved, mounts_in_a_teams_bundle, marks_of_somebody_else, a_mark_below_a_mount_of_somebodys, words_with_an_acl,
@@ -1181,6 +1181,37 @@ fn a_teams_bundle_that_was_moved(ctx: &Ctx) {
         rt(ctx, &["run", way, "--", "/probe"]).cwd(cwd).ok();
         fs::remove_file(&hooked).unwrap();
     }
+    forget(ctx);
+}
+
+/// Makes a bundle of another user's of `bundle`, in a store.
+fn in_a_store_of_others(ctx: &Ctx, bundle: &Path) -> PathBuf {
+    let stored = ctx.mkdir("team/bundles").join(format!("sha256-{}", "ab".repeat(32)));
+    fs::rename(bundle, &stored).unwrap();
+    give_to(&ctx.path("team"), 12345);
+    stored
+}
+
+/// A config of the caller's with a bundle of others' confines the program as with one of his own.
+fn a_teams_bundle_by_a_config_of_the_callers(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("only root gives files to others");
+    }
+    // KEYCTL_GET_KEYRING_ID of the session keyring; unshare(CLONE_NEWUSER) on x86_64.
+    let asks = ["syscall 250 0 -3 0", "syscall 272 0x10000000"];
+    let labels = json!({ "rt.environment": "caller", "org.opencontainers.image.title": "x" });
+    let bundle = ctx.bundle().with("/annotations", labels).ops(&asks);
+    bundle.write();
+    fs::write(bundle.dir.join("image.json"), "{}").unwrap();
+    let config = fs::read_to_string(bundle.dir.join("config.json")).unwrap();
+    let config = ctx.file("callers.json", &config).display().to_string();
+    let run = |dir: &Path| {
+        let out = rt(ctx, &["run", "-f", &config, dir.to_str().unwrap()]).ok();
+        [out.line(0), out.line(1)]
+    };
+    let own = run(&bundle.dir);
+    assert_eq!(own[0], errno(libc::EPERM));
+    assert_eq!(run(&in_a_store_of_others(ctx, &bundle.dir)), own);
     forget(ctx);
 }
 

@@ -34,6 +34,8 @@ pub(crate) struct BundleConfig {
     of_image: bool,
     /// Others can have written the bundle. Its own config asks for nothing of the host then.
     foreign: bool,
+    /// `rt` has made it of an image, whatever a client has added.
+    is_rts: bool,
 }
 
 /// A config as it was loaded: with all that the request and the hooks of the stage precreate change.
@@ -83,6 +85,8 @@ impl BundleConfig {
             }
             .context(shown)?,
         };
+        // Beside a bundle of others, whose labels are forgotten, the program is confined no less than beside one of the caller's.
+        let was_rts = foreign && is_rts(&config.spec)?;
         // A config that was saved with a container has been looked at.
         if options.saved.is_none() && annotations::may_be_labels(&config.spec) {
             // Beside a config of Slurm's, whoever can write there may have put it; so may who can write in the bundle, beside which the
@@ -97,15 +101,21 @@ impl BundleConfig {
                 forget_labels(&mut config, elsewhere);
             }
         }
-        Ok(BundleConfig { bundle, config, of_image, foreign })
+        let is_rts = was_rts || is_rts(&config.spec)?;
+        Ok(BundleConfig { bundle, config, of_image, foreign, is_rts })
     }
 
     /// The config `text` of the image `file`, which has no bundle: `rt-image` has made it of what the image says. Paths start in
     /// `bundle`.
     pub(crate) fn of_image(text: Vec<u8>, file: &Path, bundle: PathBuf) -> Result<BundleConfig> {
         let config = Config::parse(text).map_err(|e| e.context(file.display()))?;
-        Ok(BundleConfig { bundle, config, of_image: true, foreign: false })
+        Ok(BundleConfig { bundle, config, of_image: true, foreign: false, is_rts: true })
     }
+}
+
+/// True for a config that `rt` has made of an image, by its annotations.
+fn is_rts(spec: &Spec) -> Result<bool> {
+    Ok(annotations::is_of_image(spec) || annotations::asks_for_environment(spec)?)
 }
 
 /// The config that Slurm has made for a task of a bundle's, in a directory that is open to the group of the job.
@@ -153,10 +163,10 @@ impl Loaded {
         read: BundleConfig,
         user_map: Option<UserMap>,
     ) -> Result<Loaded> {
-        let BundleConfig { bundle, mut config, of_image, foreign } = read;
+        let BundleConfig { bundle, mut config, of_image, foreign, is_rts } = read;
         let is_hpc = annotations::asks_for_environment(&config.spec)?;
         let inherits_env = request.env_of_job.is_some() || request.inherit_env && is_hpc;
-        let confinement = match of_image || is_hpc || inherits_env || annotations::is_of_image(&config.spec) {
+        let confinement = match of_image || is_rts || inherits_env {
             true => Confinement {
                 keys: !request.no_new_keyring,
                 user_namespaces: Caller::current()?.has_hosts_root_uid()?,
