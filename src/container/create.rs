@@ -680,7 +680,8 @@ impl<'a> Launch<'a> {
                 rt_sys::net::move_device(&device.name, &device.name_inside, &namespace)?;
             }
         }
-        hooks::run_runtime_hooks(&self.plan.hooks, &state, &self.plan.bundle)
+        let place = hooks::place(&self.plan.bundle, self.plan.of_others);
+        hooks::run_runtime_hooks(&self.plan.hooks, &state, place)
     }
 
     /// What hooks get on standard input while the container is made.

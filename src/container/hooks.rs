@@ -27,23 +27,30 @@ pub(super) fn saved(dir: &ContainerDir) -> Result<Hooks> {
     Ok(dir.spec()?.hooks().clone().unwrap_or_default())
 }
 
+/// Where hooks start: in the bundle, as with runc; in the root of the host where others can change the bundle, since they would say what
+/// is there by the name of a relative argument.
+pub(super) fn place(bundle: &Path, of_others: bool) -> &Path {
+    if of_others { Path::new("/") } else { bundle }
+}
+
 /// Runs the hooks that run in the runtime's namespaces while init waits before pivot_root(2).
-pub(super) fn run_runtime_hooks(hooks: &Hooks, state: &[u8], bundle: &Path) -> Result<()> {
+pub(super) fn run_runtime_hooks(hooks: &Hooks, state: &[u8], place: &Path) -> Result<()> {
     #[allow(deprecated, reason = "configs still carry prestart hooks")]
-    hooks::run_all(Stage::Prestart, hooks.prestart(), state, bundle)?;
-    hooks::run_all(Stage::CreateRuntime, hooks.create_runtime(), state, bundle)
+    hooks::run_all(Stage::Prestart, hooks.prestart(), state, place)?;
+    hooks::run_all(Stage::CreateRuntime, hooks.create_runtime(), state, place)
 }
 
 /// Runs the poststart hooks of a container whose program runs.
 pub(super) fn run_poststart(hooks: &Hooks, record: &Record) -> Result<()> {
-    hooks::run_all(Stage::Poststart, hooks.poststart(), &state_json(record, Status::Running)?, &record.bundle)
+    let place = place(&record.bundle, record.of_others);
+    hooks::run_all(Stage::Poststart, hooks.poststart(), &state_json(record, Status::Running)?, place)
 }
 
 /// Runs the poststop hooks. A failing one is logged and does not count (runtime.md "Lifecycle" step 13).
 pub(super) fn run_poststop(hooks: &Hooks, record: &Record) {
+    let place = place(&record.bundle, record.of_others);
     for hook in hooks.poststop().iter().flatten() {
-        let ran = state_json(record, Status::Stopped)
-            .and_then(|state| hooks::run_one(hook, &state, &record.bundle));
+        let ran = state_json(record, Status::Stopped).and_then(|state| hooks::run_one(hook, &state, place));
         if let Err(e) = ran {
             log::warn!("poststop hook: {e}");
         }

@@ -425,7 +425,7 @@ impl Init<'_> {
                 Stage::CreateContainer,
                 hooks,
                 &(self.state_json)(Status::Creating, pid)?,
-                &self.plan.bundle,
+                crate::container::hooks::place(&self.plan.bundle, self.plan.of_others),
             )?;
             rustix::process::umask(ours);
         }

@@ -59,7 +59,7 @@ struct When {
 /// Adds the hooks of all directories, `more` among them, that are for the container of `config`; where devices or the host's
 /// MPI are asked for also the ones that serve those. Out of line: mostly there is nothing to do.
 #[inline(never)]
-pub fn add_to(config: &mut Config, more: &[PathBuf], said: &CallerRequest, bundle: &Path) -> Result<()> {
+pub fn add_to(config: &mut Config, more: &[PathBuf], said: &CallerRequest, place: &Path) -> Result<()> {
     let mut definitions = load(&dirs(more))?;
     let create_runtime = Stage::CreateRuntime.as_str();
     if !said.devices.is_empty() {
@@ -68,7 +68,7 @@ pub fn add_to(config: &mut Config, more: &[PathBuf], said: &CallerRequest, bundl
     if settle_mpi(config, said)? {
         require(&mut definitions, "rt-hook-mpi", "the host's MPI", &[create_runtime])?;
     }
-    if definitions.is_empty() { Ok(()) } else { inject(config, &definitions, said, bundle) }
+    if definitions.is_empty() { Ok(()) } else { inject(config, &definitions, said, place) }
 }
 
 /// The files that are found, each with the program of its hook.
@@ -293,7 +293,7 @@ fn inject(
     config: &mut Config,
     definitions: &[(PathBuf, Definition)],
     said: &CallerRequest,
-    bundle: &Path,
+    place: &Path,
 ) -> Result<()> {
     let mut matching = Vec::new();
     for (path, definition) in definitions {
@@ -303,7 +303,7 @@ fn inject(
     }
     for (path, definition) in &matching {
         if definition.stages.iter().any(|stage| stage == PRECREATE) {
-            let text = run::filter(&definition.hook, &with_said(&config.text()?, said)?, bundle)?;
+            let text = run::filter(&definition.hook, &with_said(&config.text()?, said)?, place)?;
             let what = || format!("the config that hook {} returns", path.display());
             *config = Config::parse(text).context(what)?;
         }

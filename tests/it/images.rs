@@ -18,6 +18,7 @@ tests! {
         starts_leave_one_mark, stores_that_are_read_only, words_of_somebody_else, words_of_somebody_else_are_not_read, words_below_a_mount_of_somebodys,
         programs_of_somebody_else_beside_rt,
         names_in_the_configured_registry, directories_above_are_exchanged, a_teams_bundle_by_a_config_of_the_callers,
+        hooks_beside_a_teams_bundle,
     }
     USER {
         stores_of_each_user, stores_behind_links_of_others, bundles_of_a_team, a_teams_bundle_that_was_moved, mounts_in_a_teams_bundle, marks_of_somebody_else, a_mark_below_a_mount_of_somebodys, words_with_an_acl,
@@ -1212,6 +1213,53 @@ fn a_teams_bundle_by_a_config_of_the_callers(ctx: &Ctx) {
     let own = run(&bundle.dir);
     assert_eq!(own[0], errno(libc::EPERM));
     assert_eq!(run(&in_a_store_of_others(ctx, &bundle.dir)), own);
+    forget(ctx);
+}
+
+/// Hooks start in the bundle, but in none of others', who would say what a relative argument names.
+fn hooks_beside_a_teams_bundle(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("only root gives files to others");
+    }
+    let (bundle, places) = (ctx.bundle().ops(&["say x"]), ctx.path("places"));
+    bundle.write();
+    let mut spec: serde_json::Value =
+        serde_json::from_slice(&fs::read(bundle.dir.join("config.json")).unwrap()).unwrap();
+    let tells = |n: usize| {
+        let line = format!("read _; echo {n} $(pwd -P) >>{}", places.display());
+        json!({ "path": "/bin/sh", "args": ["sh", "-c", line] })
+    };
+    let stages = ["prestart", "createRuntime", "createContainer", "poststart", "poststop"];
+    for (n, stage) in stages.iter().enumerate() {
+        spec["hooks"][stage] = json!([tells(n)]);
+    }
+    let config = ctx.file("callers.json", &spec.to_string()).display().to_string();
+    let mut filter = definition("/bin/sh".as_ref(), &[], json!({ "always": true }), &["precreate"]);
+    let line = format!("echo {} $(pwd -P) >>{}; cat", stages.len(), places.display());
+    filter["hook"]["args"] = json!(["sh", "-c", line]);
+    let definitions = definitions(ctx, "place.json", &filter).display().to_string();
+    let run = |dir: &Path, words: &[&str]| {
+        let flags = ["--hooks-dir", &definitions, "-f", &config];
+        rt(ctx, &[words, &flags].concat()).arg(dir).ok();
+    };
+    let starts_in = |place: &Path| {
+        let text = fs::read_to_string(&places).unwrap();
+        let mut told: Vec<_> = text.lines().map(str::to_owned).collect();
+        told.sort();
+        let all = (0..=stages.len()).map(|n| format!("{n} {}", place.display()));
+        assert_eq!(told, all.collect::<Vec<_>>());
+        fs::remove_file(&places).unwrap();
+    };
+    run(&bundle.dir, &["run"]);
+    starts_in(&bundle.dir);
+    let stored = in_a_store_of_others(ctx, &bundle.dir);
+    run(&stored, &["run"]);
+    starts_in(Path::new("/"));
+    // Also where another process starts and removes the container.
+    let id = ctx.id();
+    run(&stored, &["run", "-d", "--name", &id]);
+    eventually("the program has ended", || ctx.rt(["delete", &id]).run().code.eq(&0).then_some(()));
+    starts_in(Path::new("/"));
     forget(ctx);
 }
 

@@ -4,6 +4,7 @@ use super::Layer;
 use super::image_files::Root;
 use super::{chosen_namespaces, foreign, pip, prompt, session};
 use crate::container::entrypoint::EntrypointPlan;
+use crate::container::hooks;
 use crate::container::request::StartRequest;
 use crate::container::trace::{self, Phase};
 use crate::container::{CreateOptions, Entrypoint, Ids, Overrides, RootAccess};
@@ -196,7 +197,8 @@ impl Loaded {
     pub(crate) fn with_hooks(mut self, request: &StartRequest) -> Result<Loaded> {
         trace::end(Phase::Load);
         if !request.no_hooks {
-            definitions::add_to(&mut self.config, &request.hooks_dirs, &request.for_hooks(), &self.bundle)?;
+            let place = hooks::place(&self.bundle, self.foreign);
+            definitions::add_to(&mut self.config, &request.hooks_dirs, &request.for_hooks(), place)?;
         }
         Ok(self)
     }
