@@ -21,7 +21,7 @@ tests! {
         hooks_beside_a_teams_bundle,
     }
     USER {
-        stores_of_each_user, stores_behind_links_of_others, bundles_of_a_team, a_teams_bundle_that_was_moved, mounts_in_a_teams_bundle, marks_of_somebody_else, a_mark_below_a_mount_of_somebodys, words_with_an_acl,
+        stores_of_each_user, stores_behind_links_of_others, bundles_of_a_team, bundles_of_the_callers_group, a_teams_bundle_that_was_moved, mounts_in_a_teams_bundle, marks_of_somebody_else, a_mark_below_a_mount_of_somebodys, words_with_an_acl,
     }
 }
 
@@ -1097,6 +1097,31 @@ fn bundles_of_a_team(ctx: &Ctx) {
         fs::remove_file(&elsewhere).unwrap();
         fs::rename(&aside, place).unwrap();
     }
+    forget(ctx);
+}
+
+/// What the usual umask lets the caller's private group write is no team's.
+fn bundles_of_the_callers_group(ctx: &Ctx) {
+    store_with_an_image(ctx);
+    let bundle = with_hook_and_bind(ctx);
+    let (config, hooked) = (bundle.join("config.json"), ctx.path("hooked"));
+    give_to(&ctx.path("images"), UID);
+    sys::chown(&ctx.path(""), UID, UID).unwrap();
+    for (path, mode) in config.ancestors().take(4).zip([0o664, 0o775, 0o775, 0o775]) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let is_callers = || {
+        let cmd = rt(ctx, &["run", "--pull", "never", "x.org/x:1", "--", "/probe"]);
+        cmd.by_tests().after([Step::Groups(vec![UID]), Step::Ids(UID, UID)]).ok();
+        fs::remove_file(&hooked).is_ok()
+    };
+    assert!(is_callers());
+    for path in config.ancestors().take(4) {
+        sys::chown(path, UID, 12345).unwrap();
+        assert!(!is_callers(), "{}", path.display());
+        sys::chown(path, UID, UID).unwrap();
+    }
+    assert!(is_callers());
     forget(ctx);
 }
 

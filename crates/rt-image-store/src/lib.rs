@@ -401,7 +401,7 @@ mod tests {
         std::fs::create_dir_all(bundle.join("rootfs/x")).unwrap();
         let set_mode =
             |mode| std::fs::set_permissions(&bundle, std::fs::Permissions::from_mode(mode)).unwrap();
-        set_mode(0o775);
+        set_mode(0o777);
         symlink(&bundle, path.join("tool")).unwrap();
         symlink("store/bundles", path.join("all")).unwrap();
         symlink("tool", path.join("again")).unwrap();
@@ -454,7 +454,7 @@ mod tests {
         for way in ["tool/rootfs/../../..", "tool/rootfs/out", "tool/rootfs/x"] {
             assert!(!open_bundle(&path.join(way)).unwrap().1, "{way}");
         }
-        set_mode(0o775);
+        set_mode(0o777);
         // As when somebody has put a link there.
         for place in [bundle.clone(), path.join("store").join(BUNDLES)] {
             std::fs::rename(&place, path.join("elsewhere")).unwrap();

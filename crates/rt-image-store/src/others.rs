@@ -3,7 +3,7 @@
 use crate::{open_stored, stored_on_way, word};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::owned::Owned;
-use rt_sys::{bail, caller, disk, err, fd};
+use rt_sys::{bail, caller, err, fd};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -45,7 +45,7 @@ impl Seen {
     pub fn of(dir: &OwnedFd, path: &Path) -> Result<Seen> {
         let config = open_config(dir);
         let others = match &config {
-            Ok(file) if !disk::only_ours(file)? => Some(WRITTEN.to_owned()),
+            Ok(file) if !only_callers(file)? => Some(WRITTEN.to_owned()),
             Ok(_) => who_changes_dir(dir, path)?,
             Err(e) => match e.errno().map(Errno::from_raw_os_error) {
                 Some(Errno::NOENT) => who_changes_dir(dir, path)?,
@@ -70,8 +70,15 @@ fn open_config(dir: &OwnedFd) -> Result<OwnedFd> {
     }
 }
 
+/// True where nobody but root and the caller can write `file`. Members of the caller's own group count as he does where user and group
+/// have one number: most umasks let them write.
+fn only_callers(file: &OwnedFd) -> Result<bool> {
+    let owned = Owned::of(file)?;
+    Ok(caller::is_trusted(owned.stat.st_uid) && !owned.strangers_can_write(file)?)
+}
+
 fn who_changes_dir(dir: &OwnedFd, path: &Path) -> Result<Option<String>> {
-    if !disk::only_ours(dir)? {
+    if !only_callers(dir)? {
         return Ok(Some(WRITTEN.to_owned()));
     }
     // In a user namespace all who have no id there look like the host's root, who may own what is above a store, but not a store with
