@@ -1307,36 +1307,60 @@ fn mounts_in_a_teams_bundle(ctx: &Ctx) {
         fs::set_permissions(dir, fs::Permissions::from_mode(0o775)).unwrap();
     }
     fs::create_dir(bundle.join("rootfs/there")).unwrap();
+    for file in ["rootfs/there/x", "rootfs/file", "records"] {
+        fs::write(bundle.join(file), "").unwrap();
+    }
     let run = |place: &std::path::Path, words: &[&str]| {
-        let mut job = rt(ctx, words).spawn();
+        let mut job = rt(ctx, words).cwd(&ctx.dir).spawn();
         eventually(&format!("{words:?} with {} mounted", place.display()), || job.child.try_wait().unwrap());
         job.wait()
     };
     fs::create_dir(ctx.path("context")).unwrap();
     let containerfile = ctx.path("Containerfile").to_str().unwrap().to_owned();
     fs::write(&containerfile, "FROM x.org/x:1\nRUN [\"/probe\"]\n").unwrap();
+    let copies = ["COPY --from=x.org/x:1 /there/x /", "COPY --from=x.org/x:1 / /all/"];
+    for (n, copy) in copies.iter().enumerate() {
+        fs::write(ctx.path(&format!("copy{n}")), format!("FROM scratch\n{copy}\n")).unwrap();
+    }
     let mut places = vec![bundle.clone(), bundle.parent().unwrap().to_owned()];
     places.push(ctx.path("images"));
-    places.extend(["rootfs/there", "rootfs", "config.json", "image.json"].map(|place| bundle.join(place)));
+    let inside = ["rootfs/there", "rootfs/file", "rootfs", "config.json", "image.json", "records"];
+    places.extend(inside.map(|place| bundle.join(place)));
     for place in places {
         let Some(server) = sys::silent_fuse(&place, 12345, ",allow_other") else { skip!("no /dev/fuse") };
         for image in [&by_name[..], &by_path] {
             let out = run(&place, &[image, &["--", "/probe", "say hello", "ls /there"]].concat());
-            // Root, who needs no namespace of users, starts it without what is mounted in the image.
-            let is_left_out =
-                out.code == 0 && out.stdout.contains("hello") && place.ends_with("rootfs/there");
+            // Root, who needs no namespace of users, starts it without what is mounted in the image. Nobody asks for the records.
+            let is_left_out = place.starts_with(bundle.join("rootfs")) && !place.ends_with("rootfs")
+                || place.ends_with("records");
+            let is_left_out = is_left_out && out.code == 0 && out.stdout.contains("hello");
             assert!(out.code != 0 || is_left_out, "{}: {out:?}", place.display());
         }
         let out = run(
             &place,
             &["build", "--no-cache", "-f", &containerfile, ctx.path("context").to_str().unwrap()],
         );
-        let why = match place.strip_prefix(&bundle).map(|inside| inside.to_str().unwrap()) {
-            Ok("rootfs/there") => "nothing may be mounted in an image",
-            Ok("rootfs" | "image.json") => "another user's file system is mounted there",
+        let inside = place.strip_prefix(&bundle).map(|inside| inside.to_str().unwrap());
+        let why = match inside {
+            Ok("rootfs/there" | "rootfs/file") => "nothing may be mounted in an image",
+            Ok("rootfs" | "image.json" | "records") => "another user's file system is mounted there",
             _ => "rt: ",
         };
         assert!(out.code != 0 && out.stderr.contains(why), "{}: {out:?}", place.display());
+        let out = run(&place, &["save", "-f", "x.org/x:1", "saved.sqsh"]);
+        // What is mounted in the image is left out.
+        let is_left_out = matches!(inside, Ok("records" | "rootfs/there" | "rootfs/file"));
+        assert_eq!(out.code == 0, is_left_out, "{}: {out:?}", place.display());
+        for (n, copy) in copies.iter().enumerate() {
+            let file = format!("copy{n}");
+            let out = run(&place, &["build", "--no-cache", "-o", "copied.sqsh", "-f", &file, "context"]);
+            let is_asked = match inside {
+                Ok("records" | "config.json") => false,
+                Ok("rootfs/file") => n == 1,
+                _ => true,
+            };
+            assert_eq!(out.code != 0, is_asked, "{copy} of {}: {out:?}", place.display());
+        }
         drop(server);
         sys::umount(place.to_str().unwrap(), libc::MNT_DETACH).unwrap();
     }

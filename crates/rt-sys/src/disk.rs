@@ -26,10 +26,14 @@ use crate::{check, err, fd};
 /// error (ENOTDIR, with O_DIRECTORY).
 pub fn open_dir(parent: BorrowedFd, name: &[u8]) -> Result<OwnedFd> {
     check_component(name)?;
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
-    fd::open_unserved(parent, name, flags, ResolveFlags::BENEATH)
+    let flags = OFlags::PATH | OFlags::DIRECTORY;
+    open_unserved(parent, name, flags).context(|| format!("open directory {}", at(parent, name)))
+}
+
+/// As [`fd::open_unserved`], of a name alone, and an error of EXDEV says what is mounted there.
+fn open_unserved(parent: BorrowedFd, name: &[u8], flags: OFlags) -> Result<OwnedFd> {
+    fd::open_unserved(parent, name, flags | OFlags::NOFOLLOW, ResolveFlags::BENEATH)
         .map_err(fd::unserved_error)
-        .context(|| format!("open directory {}", at(parent, name)))
 }
 
 /// Opens a directory that the user named, whatever links lead to it.
@@ -66,9 +70,7 @@ pub fn create_own_file(parent: BorrowedFd, name: &[u8]) -> Result<File> {
 /// file's at any time; so it is opened in a way that does not wait for a fifo's writer ([`READ`]).
 pub fn open_file(parent: BorrowedFd, name: &[u8]) -> Result<File> {
     check_component(name)?;
-    let fd = fd::open_unserved(parent, name, READ | OFlags::NOFOLLOW, ResolveFlags::BENEATH)
-        .map_err(fd::unserved_error)
-        .context(|| format!("open {}", at(parent, name)))?;
+    let fd = open_unserved(parent, name, READ).context(|| format!("open {}", at(parent, name)))?;
     require_file(&fd::stat(&fd)?).context(|| at(parent, name))?;
     Ok(File::from(fd))
 }
@@ -101,11 +103,12 @@ pub fn open_named(path: &Path) -> Result<File> {
 
 /// Opens whatever has that name to ask what it is. With O_PATH a link is opened itself, and a device or fifo is not
 /// touched.
+///
+/// # Errors
+/// EXDEV for another user's file system ([`fd::open_unserved`]), which may never say what it is.
 pub fn open_any(parent: BorrowedFd, name: &[u8]) -> Result<File> {
     check_component(name)?;
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd =
-        fs::openat(parent, name, flags, Mode::empty()).context(|| format!("open {}", at(parent, name)))?;
+    let fd = open_unserved(parent, name, OFlags::PATH).context(|| format!("open {}", at(parent, name)))?;
     Ok(File::from(fd))
 }
 
@@ -449,11 +452,13 @@ pub fn xattrs(file: BorrowedFd) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
 }
 
 /// Opens a directory to read it, or to change its mode and times, for which the kernel takes no O_PATH descriptor (EBADF).
+///
+/// # Errors
+/// As of [`open_any`].
 pub fn reopen_dir(parent: BorrowedFd, name: &[u8]) -> Result<File> {
     check_component(name)?;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd =
-        fs::openat(parent, name, flags, Mode::empty()).context(|| format!("open {}", at(parent, name)))?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    let fd = open_unserved(parent, name, flags).context(|| format!("open {}", at(parent, name)))?;
     Ok(File::from(fd))
 }
 
@@ -470,12 +475,14 @@ pub fn reopen_self(dir: BorrowedFd) -> Result<File> {
 }
 
 /// Type and mode of what has a name, of a link itself; none where there is nothing.
+///
+/// # Errors
+/// As of [`open_any`].
 pub fn mode_at(parent: BorrowedFd, name: &[u8]) -> Result<Option<u32>> {
-    check_component(name)?;
-    match fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) => Ok(Some(stat.st_mode)),
-        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-        Err(e) => Err(Error::from(e).context(format!("stat {}", at(parent, name)))),
+    match open_any(parent, name) {
+        Ok(any) => Ok(Some(fd::stat(any)?.st_mode)),
+        Err(e) if e.is(libc::ENOENT) || e.is(libc::ENOTDIR) => Ok(None),
+        Err(e) => Err(e),
     }
 }
 

@@ -90,6 +90,7 @@ fn unpacked(local: &Local, found: &Found, fetcher: &Fetcher, name: &'static str)
     let all = Ignore::default();
     let origin = Origin {
         root: local.root.as_fd(),
+        is_one_mount: false,
         ignore: &all,
         exclude: &all,
         shown: &local.shown,

@@ -23,13 +23,15 @@ use oci_layer::tar::{self, EntryKind, Header, Reader};
 use oci_layer::{decode, merge};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::owner::{Device, OWNER_RECORD, OwnerRecord};
-use rt_sys::rootfs::open_in;
+use rt_sys::rootfs::{open_in, open_in_unmounted};
 use rt_sys::{bail, disk, err, fd, tree};
 
 /// Where sources are.
 pub(super) struct Origin<'a> {
     /// No path leads out of it.
     pub root: BorrowedFd<'a>,
+    /// Nor to what is mounted in it.
+    pub is_one_mount: bool,
     /// What is as if it were not there.
     pub ignore: &'a Ignore,
     /// What is left out of a source, by its path there; of a source that is a file, by its name.
@@ -81,9 +83,13 @@ impl Origin<'_> {
     }
 
     fn open(&self, path: &str, flags: OFlags) -> Result<Option<OwnedFd>> {
-        match open_in(self.root, Path::new(path), flags) {
+        let open = if self.is_one_mount { open_in_unmounted } else { open_in };
+        match open(self.root, Path::new(path), flags) {
             Ok(fd) => Ok(Some(fd)),
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            Err(Errno::XDEV) if self.is_one_mount => {
+                Err(err!("{path:?} in {}: {}", self.shown, super::mount::NOTHING))
+            }
             Err(e) => Err(Error::from(e).context(format!("open {path:?} in {}", self.shown))),
         }
     }

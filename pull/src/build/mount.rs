@@ -17,6 +17,9 @@ use rt_sys::{disk, err, fd, mount};
 /// The kernel takes a page of options: more layers than these do not fit.
 pub(super) const MOST_LAYERS: usize = 400;
 
+/// Why a base, or an image that files are taken from, is refused.
+pub(super) const NOTHING: &str = "nothing may be mounted in an image";
+
 /// Moves this process into namespaces of its own.
 pub(super) fn enter() -> Result<()> {
     let caller = disk::caller();
@@ -107,7 +110,7 @@ pub(super) fn overlay(lower: &[OwnedFd], draft: Option<&Path>, at: &Path) -> Res
         Some(libc::ENODEV) => e.hint("this kernel has no overlayfs"),
         Some(libc::EPERM) => e.hint("without root overlays need Linux 5.11"),
         // As the build has a user namespace, and others' mounts would be uncovered.
-        Some(libc::EINVAL) => e.hint("nothing may be mounted in an image"),
+        Some(libc::EINVAL) => e.hint(NOTHING),
         _ => e,
     })?;
     Ok(Mounted(at.to_owned()))

@@ -23,8 +23,8 @@ use oci_layer::{decode, merge};
 use oci_registry::reference::Reference;
 use rt_sys::error::{Context, Result};
 use rt_sys::owner::is_bare;
-use rt_sys::rootfs::open_in;
-use rt_sys::{bail, disk, look, origin};
+use rt_sys::rootfs::open_in_unmounted as open_in;
+use rt_sys::{bail, disk, origin};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
@@ -83,7 +83,8 @@ pub(crate) fn record_owners(bundle: &Path, options: &PullOptions, interrupt: &In
 
 /// True where the owners of a bundle are recorded.
 pub(crate) fn is_recorded(bundle: &Path) -> Result<bool> {
-    look::exists(bundle.join(crate::bundle::RECORDED))
+    let dir = crate::bundle::open(bundle)?;
+    Ok(disk::mode_at(dir.as_fd(), crate::bundle::RECORDED.as_bytes())?.is_some())
 }
 
 /// What does not belong to root in layers, by its path.

@@ -640,7 +640,7 @@ impl Added<'_> {
 
 fn origin_of<'a>(fetched: &'a Fetched, exclude: &'a Ignore) -> Origin<'a> {
     let Local { root, ignore, shown } = &fetched.local;
-    Origin { root: root.as_fd(), ignore, exclude, shown, keeps_owners: false }
+    Origin { root: root.as_fd(), is_one_mount: false, ignore, exclude, shown, keeps_owners: false }
 }
 
 /// The owner of --chown: a number alone is that of the group, too.
@@ -700,7 +700,9 @@ impl Source {
             Files::Tree(root, _) => (root, &builder.nothing, true),
             Files::Local(local) => (&local.root, &local.ignore, false),
         };
-        Origin { root: root.as_fd(), ignore, exclude, shown: &self.shown, keeps_owners }
+        // In an image others can have mounted what never answers.
+        let is_one_mount = keeps_owners && !self.is_ours;
+        Origin { root: root.as_fd(), is_one_mount, ignore, exclude, shown: &self.shown, keeps_owners }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::pull::pull_options;
 use super::{image_file as form_of, images, operand, source, tell};
+use crate::bundle;
 use crate::image_file;
 use crate::progress::{Style, size};
 use crate::pull;
@@ -14,6 +15,7 @@ use rt_spec::asked_mounts::is_image;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, disk, err, look};
 use rustix::fs::FileType;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -53,8 +55,8 @@ pub(super) fn source_bundle(call: &Call) -> Result<PathBuf> {
 /// # Errors
 /// As of [`is_others_bundle`].
 fn is_data(path: &Path) -> Result<bool> {
-    Ok(look::is_dir(path)?
-        && !is_others_bundle(path)?
+    Ok(!is_others_bundle(path)?
+        && look::is_dir(path)?
         && !look::exists(path.join("config.json"))?
         && !look::exists(path.join("oci-layout"))?)
 }
@@ -65,7 +67,11 @@ fn is_data(path: &Path) -> Result<bool> {
 /// It is something else there: they could put a link to what is the caller's.
 fn is_others_bundle(path: &Path) -> Result<bool> {
     let Some((bundle, _, why)) = others::first_on_way(path)? else { return Ok(false) };
-    if look::exists(path.join("config.json"))? {
+    let config = match bundle::open(path) {
+        Err(e) if e.is(libc::ENOENT) || e.is(libc::ENOTDIR) => None,
+        dir => disk::mode_at(dir?.as_fd(), b"config.json")?,
+    };
+    if config.is_some() {
         return Ok(true);
     }
     Err(err!("{}: not a bundle, and of {}: {why}", path.display(), bundle.display())

@@ -31,9 +31,21 @@ pub(super) struct Missing {
 /// repeated. RESOLVE_NO_MAGICLINKS refuses the links of procfs (/proc/PID/fd/N, /proc/PID/root), which jump to a file
 /// without a path and so lead out of any root.
 pub fn open_in(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    resolve_in(root, path, flags, ResolveFlags::empty())
+}
+
+/// As [`open_in`], and through no mount: in a root that others can write, one may be a file system of theirs that never answers.
+///
+/// # Errors
+/// EXDEV for a mount; those of openat2(2).
+pub fn open_in_unmounted(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    resolve_in(root, path, flags, ResolveFlags::NO_XDEV)
+}
+
+fn resolve_in(root: BorrowedFd<'_>, path: &Path, flags: OFlags, how: ResolveFlags) -> Result<OwnedFd, Errno> {
     // openat2(2) refuses an empty path.
     let path = if path.as_os_str().is_empty() { Path::new("/") } else { path };
-    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let resolve = how | ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     for _ in 0..128 {
         match fs::openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
             Err(Errno::AGAIN) => {}
