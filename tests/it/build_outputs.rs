@@ -1,6 +1,6 @@
 //! `rt build`: where its results go, and what is there already.
 
-use crate::build::{BASE, build, built, context, refused};
+use crate::build::{BASE, build, built, context, refused, rt};
 use crate::fixture::{Ctx, Out};
 use crate::runner::tests;
 use crate::sys;
@@ -10,7 +10,7 @@ use std::io::Read;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
 
 tests! {
-    BOTH { digests_go_through_no_link, digests_to_what_is_no_file, layouts_lose_no_image, what_is_no_image_stays }
+    BOTH { digests_go_through_no_link, digests_to_what_is_no_file, layouts_lose_no_image, images_are_saved_by_name, what_is_no_image_stays }
 }
 
 /// No instruction was done.
@@ -68,6 +68,15 @@ fn digests_to_what_is_no_file(ctx: &Ctx) {
         assert_eq!(build(stream).ok().stdout, format!("{digest}{digest}\n"), "{stream}");
     }
     build("/dev/null").ok();
+}
+
+fn images_are_saved_by_name(ctx: &Ctx) {
+    context(ctx);
+    built(ctx, &format!("{BASE}CMD [\"/probe\", \"say hello\"]\n"), &["-t", "mine"]);
+    rt(ctx, &["save", "-q", "--compress", "gzip:1", "mine", "mine.sqsh"]).ok();
+    // Which compression it has (squashfs, superblock).
+    assert_eq!(fs::read(ctx.path("mine.sqsh")).unwrap()[20], 1);
+    rt(ctx, &["pull", "--store", "--compress", "gzip", "mine"]).fails(&["--compress is for an image file"]);
 }
 
 fn layouts_lose_no_image(ctx: &Ctx) {

@@ -28,6 +28,9 @@ pub(super) fn pull(call: &Call) -> Result<u8> {
             return Err(text.hint("rt run has flags for the container"));
         }
     }
+    if flags.given(&COMPRESS) {
+        bail!("pull: --compress is for an image file, and not for the store");
+    }
     if call.operands.len() > 1 {
         bail!("pull: with --store the bundle has no name");
     }

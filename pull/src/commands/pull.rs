@@ -59,7 +59,8 @@ fn options(call: &Call) -> Result<PullOptions> {
     pull_options(call, image, source, target)
 }
 
-/// What the flags say, for a bundle at `target`.
+/// What the flags say, for a bundle at `target`, or in the store where that is empty: what they say of a file is then about another
+/// one.
 pub(super) fn pull_options(
     call: &Call,
     image: String,
@@ -67,7 +68,8 @@ pub(super) fn pull_options(
     target: PathBuf,
 ) -> Result<PullOptions> {
     let flags = &call.flags;
-    let image_file = image_file(flags, &target)?;
+    let is_for_store = target.as_os_str().is_empty();
+    let image_file = if is_for_store { None } else { image_file(flags, &target)? };
     let profile = match text(flags, &PROFILE, &rt_config::PROFILE)? {
         None | Some("hpc") => Profile::Hpc,
         Some("isolated") => Profile::Isolated,
