@@ -376,14 +376,19 @@ fn images_stay_while_a_build_runs(ctx: &Ctx) {
     let far = format!("images/{}/{}", "d".repeat(120), "e".repeat(60));
     ctx.mkdir("images");
     ctx.mkdir(far.rsplit_once('/').unwrap().0);
-    for (n, store) in ["images", &far].into_iter().enumerate() {
+    for (n, store) in ["images", &far, "chained"].into_iter().enumerate() {
         let in_store = |cmd: Cmd| cmd.env("RT_IMAGES", ctx.path(store));
         in_store(build(ctx, &format!("{BASE}RUN write /from-base x\n"), &["-t", "team/base:1"])).ok();
+        let first = format!("FROM team/base:1 AS first\nRUN write /made {n}\n");
+        // The last one is a chain that has used no image yet.
+        let (first, early, made) = match n {
+            2 => (String::new(), "", ""),
+            _ => (first, "COPY --from=team/base:1 /from-base /\n", "COPY --from=first /made /\n"),
+        };
         let file = format!(
-            "FROM team/base:1 AS first\nRUN write /made {n}\n\
-             FROM scratch\nCOPY --from=team/base:1 /from-base /\nCOPY base /\nSHELL [\"/probe\"]\n\
+            "{first}FROM scratch\n{early}COPY base /\nSHELL [\"/probe\"]\n\
              RUN --mount=type=cache,target=/c [\"/probe\",\"write /c/ready{n} x\",\"until /c/go{n}\"]\n\
-             COPY --from=first /made /\nCOPY --from=team/base:1 /from-base /again\n"
+             {made}COPY --from=team/base:1 /from-base /again\n"
         );
         put(ctx, "Containerfile", &file);
         let job = in_store(rt(ctx, &["build", "context"])).spawn();

@@ -749,12 +749,15 @@ impl Builder<'_> {
         lock(&self.making).entry(key.to_owned()).or_default().clone()
     }
 
+    fn check_platform_of(&self, from: &Instruction) -> Result<()> {
+        let platform = from.flag("platform").map(|platform| self.expand_globally(platform)).transpose()?;
+        platform.map_or(Ok(()), |platform| check_platform("FROM --platform", &platform))
+    }
+
     /// What FROM says.
     fn begin(&self, number: usize, from: &Instruction) -> Result<Stage> {
         let Kind::From { name, .. } = &from.kind else { bail!("not a FROM") };
-        if let Some(platform) = from.flag("platform") {
-            check_platform("FROM --platform", &self.expand_globally(platform)?)?;
-        }
+        self.check_platform_of(from)?;
         let shown = match name {
             Some(name) => format!("{name} "),
             None if self.stages.len() > 1 => format!("stage-{number} "),

@@ -41,21 +41,23 @@ struct Progress {
     has_failed: bool,
 }
 
-/// Builds what `target` needs with as many threads as there are processors, where there are stages that do not need each other. Else
-/// nothing is done here: a stage builds what it needs when it asks for it.
+/// Gets the images that `target` needs, and builds what it needs with as many threads as there are processors, where there are stages
+/// that do not need each other. Else nothing is built here: a stage builds what it needs when it asks for it.
 pub(super) fn build(builder: &mut Builder, target: usize) -> Result<()> {
     let mut images = Vec::new();
     let plan = plan(builder, target, &mut images)?;
     let workers = process::affinity().min(plan.0.len());
-    if workers < 2 || !plan.has_independent_stages() {
-        return Ok(());
-    }
-    builder.has_prefixes = true;
-    // The bars of a pull and the lines of commands do not mix.
+    let is_side_by_side = workers > 1 && plan.has_independent_stages();
+    builder.has_prefixes = is_side_by_side;
+    // Whoever makes room in the store meanwhile would remove an image that is not used before the last instruction. Nor do the bars of
+    // a pull and the lines of commands mix.
     for (stage, at, image) in images {
         let instruction = &builder.stages[stage][at];
         let what_for = if matches!(instruction.kind, Kind::From { .. }) { Use::Base } else { Use::Files };
         builder.image(&image, what_for).map_err(|e| builder.failed(builder.at(instruction, e)))?;
+    }
+    if !is_side_by_side {
+        return Ok(());
     }
     let progress = Mutex::new(Progress {
         waiting: plan.0.keys().copied().collect(),
@@ -148,7 +150,9 @@ fn needs(builder: &Builder, number: usize) -> Needs {
 /// What an instruction takes files from.
 fn sources(builder: &Builder, number: usize, instruction: &Instruction) -> Vec<From> {
     let named: Vec<Result<From>> = match &instruction.kind {
-        Kind::From { .. } => vec![builder.base(number, instruction)],
+        Kind::From { .. } => {
+            vec![builder.check_platform_of(instruction).and_then(|()| builder.base(number, instruction))]
+        }
         Kind::Copy(_) => {
             instruction.flag("from").map(|from| builder.named_source(from, number)).into_iter().collect()
         }
