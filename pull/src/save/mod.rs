@@ -156,6 +156,8 @@ impl SaveTarget {
         if !replace {
             // Nothing else would remove what a killed command has left here, as long as the image is here.
             draft::sweep_beside(parent.as_fd(), &name);
+            // Whoever is told of --force would lose no more than he knows of.
+            self.check_replaces_itself()?;
             return Err(err!("{shown}: exists").hint("use --force to replace it"));
         }
         let old: OwnedFd = disk::open_any(parent.as_fd(), &name)?.into();
