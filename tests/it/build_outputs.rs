@@ -1,6 +1,7 @@
 //! `rt build`: where its results go, and what is there already.
 
 use crate::build::{BASE, build, built, context, refused, rt};
+use crate::client::Caller;
 use crate::fixture::{Ctx, Out};
 use crate::runner::tests;
 use crate::sys;
@@ -46,6 +47,26 @@ fn digests_go_through_no_link(ctx: &Ctx) {
         [("gone/id", "gone"), ("team", "neither a file nor a pipe"), ("precious/id", "precious")]
     {
         is_told_first(&refused(build(file), &["--iidfile", why]));
+    }
+    if Caller::tests_are_root() {
+        let dir = ctx.mkdir("sticky");
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o1777)).unwrap();
+        fs::write(dir.join("file"), "").unwrap();
+        symlink("file", dir.join("link")).unwrap();
+        sys::mkfifo(&dir.join("pipe")).unwrap();
+        for place in ["", "file", "link", "pipe"] {
+            std::os::unix::fs::lchown(dir.join(place), Some(12345), Some(12345)).unwrap();
+        }
+        for name in ["file", "link"] {
+            let why = ["--iidfile sticky/", "it belongs to uid 12345, and only its owner may replace it"];
+            is_told_first(&refused(build(&format!("sticky/{name}")), &why));
+        }
+        // Root may open it, and nobody reads it.
+        let out = build("sticky/pipe").run();
+        assert!(out.code != 0, "{out:?}");
+        if ctx.caller != Caller::Root {
+            is_told_first(&refused(build("sticky/pipe"), &["it is not for the caller to write"]));
+        }
     }
 }
 

@@ -33,12 +33,15 @@ impl IdFile {
     /// Opens the directory that it is in.
     ///
     /// # Errors
-    /// There is none, or nothing can be written there.
+    /// There is none, or nothing can be written there, as far as can be told before: a pipe may get its reader later.
     pub(super) fn at(path: PathBuf) -> Result<IdFile> {
         let opened = draft::place(&path).and_then(|(parent, name)| {
             let file = IdFile { path: path.clone(), parent, name };
-            if file.how()? == How::Replaced && !disk::may_write(file.parent.as_fd())? {
-                bail!("no file can be made there");
+            match file.how()? {
+                How::Replaced if !disk::may_write(file.parent.as_fd())? => bail!("no file can be made there"),
+                How::Replaced => file.check_replaceable()?,
+                How::Opened if !file.may_open()? => bail!("it is not for the caller to write"),
+                How::Opened | How::Followed => {}
             }
             Ok(file)
         });
@@ -57,6 +60,27 @@ impl IdFile {
             Err(e) => Err(e),
         };
         written.context(|| shown(&path))
+    }
+
+    /// Refuses what a directory with the sticky bit keeps for its owner. A build has only the caller's id, and root's rights over it.
+    fn check_replaceable(&self) -> Result<()> {
+        let (dir, uid) = (fd::stat(&self.parent)?, disk::caller().uid);
+        if dir.st_mode & 0o1000 == 0 || dir.st_uid == uid {
+            return Ok(());
+        }
+        match disk::open_any(self.parent.as_fd(), &self.name).and_then(fd::stat) {
+            Ok(there) if there.st_uid != uid => {
+                Err(err!("it belongs to uid {}, and only its owner may replace it there", there.st_uid))
+            }
+            Err(e) if !e.is(libc::ENOENT) => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    /// True where a pipe or a device is the caller's to write.
+    fn may_open(&self) -> Result<bool> {
+        const WRITE: u32 = 2;
+        disk::may(disk::open_any(self.parent.as_fd(), &self.name)?.as_fd(), WRITE)
     }
 
     fn how(&self) -> Result<How> {
