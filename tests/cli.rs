@@ -145,6 +145,10 @@ fn habits_from_other_programs_get_a_hint() {
             &["run", "--root", "debian"],
             "run: flag --root must come before the command (root inside is --as-root)",
         ),
+        (
+            &["build", "-v", "/a:/b", "context"],
+            "build: unknown flag -v; did you mean RUN --mount=type=bind in the file, with --build-context",
+        ),
         (&["cp", "c1:/a", "."], "unknown command \"cp\" (bind a directory with rt run -v, or use rt exec"),
         (&["ps"], "ps: missing operand; usage: rt ps ID [PS-ARGS...] (rt list lists the containers)"),
         (&["save", "./tool"], "save: missing operand; usage: rt save "),

@@ -165,8 +165,11 @@ impl Place<'_> {
             [byte] => short(flags, *byte).is_some(),
             _ => long(flags, name).is_some(),
         };
+        // Somebody who means another flag does not mean a global one.
+        let is_meant =
+            |command: &Command| matches!(habits::of_word(command.name, typed), Some(habits::Hint::Meant(_)));
         match self {
-            Place::Behind(command) if is_flag_of(GLOBALS) => {
+            Place::Behind(command) if is_flag_of(GLOBALS) && !is_meant(command) => {
                 let error = err!("flag {} must come before the command", typed.display());
                 return hinted(error, command.name, typed);
             }
