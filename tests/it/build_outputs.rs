@@ -97,6 +97,10 @@ fn images_are_saved_by_name(ctx: &Ctx) {
     rt(ctx, &["save", "-q", "--compress", "gzip:1", "mine", "mine.sqsh"]).ok();
     // Which compression it has (squashfs, superblock).
     assert_eq!(fs::read(ctx.path("mine.sqsh")).unwrap()[20], 1);
+    // Whichever program is in front of the image.
+    fs::copy("/bin/true", ctx.path("rt-image")).unwrap();
+    rt(ctx, &["save", "-q", "--runfile", "program", "mine"]).ok();
+    assert!(fs::metadata(ctx.path("program")).unwrap().permissions().mode() & 0o100 != 0);
     rt(ctx, &["pull", "--store", "--compress", "gzip", "mine"]).fails(&["--compress is for an image file"]);
 }
 

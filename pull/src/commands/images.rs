@@ -72,10 +72,27 @@ pub(super) fn stored(call: &Call, image: &str, policy: PullPolicy) -> Result<Pat
         return images::Stores::open()?.bundle(&bundle)?.ok_or_else(missing);
     }
     let (image, source) = named(image)?;
+    Ok(images::fetch(request(call, image, source, policy)?)?.path)
+}
+
+/// The bundle of an image that is in the store by its name, or by a digest, which has to be there; `None` where it has to be got first.
+pub(super) fn find(call: &Call, image: &str) -> Result<Option<PathBuf>> {
+    if bundle_of_digest(image).is_some() {
+        return stored(call, image, PullPolicy::Never).map(Some);
+    }
+    match named(image)? {
+        (image, source @ Source::Registry(_)) => {
+            images::find(request(call, image, source, PullPolicy::Never)?)
+        }
+        // What is on the disk may have changed since.
+        _ => Ok(None),
+    }
+}
+
+fn request(call: &Call, image: String, source: Source, policy: PullPolicy) -> Result<StoreRequest> {
     let options = pull_options(call, image, source, PathBuf::new())?;
     let watermarks = Watermarks::from_environment()?;
-    let request = StoreRequest { options, policy, platform: None, names: None, watermarks, own: false };
-    Ok(images::fetch(request)?.path)
+    Ok(StoreRequest { options, policy, platform: None, names: None, watermarks, own: false })
 }
 
 /// `rt images`.

@@ -28,6 +28,13 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     if let Some(extra) = call.operands.get(1) {
         bail!("save: extra operand {extra:?}: --runfile names what is made");
     }
+    // As without --runfile, what is in the store by that name is not asked for elsewhere.
+    if !call.flags.given(&OVER)
+        && let Origin::Image(name) = Origin::of(call)?
+        && let Some(found) = images::find(call, name)?
+    {
+        return bundle(call, &found, text(&target)?);
+    }
     run_file(call, &target)
 }
 

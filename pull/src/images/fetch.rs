@@ -59,6 +59,13 @@ pub(crate) fn fetch_watched(request: StoreRequest, interrupt: &Interrupt) -> Res
     Fetch::new(request, interrupt)?.run()
 }
 
+/// The bundle of an image that is in a store by its name.
+pub(crate) fn find(request: StoreRequest) -> Result<Option<PathBuf>> {
+    let interrupt = Interrupt::default();
+    let (fetch, stores) = (Fetch::new(request, &interrupt)?, Stores::open()?);
+    Ok(fetch.find(&stores)?.map(|(store, bundle)| store.bundle(&bundle)))
+}
+
 /// Gives the image with a manifest of this digest names, which must be those of registries. False where it is not in the
 /// caller's store.
 pub(crate) fn name_stored(digest: &Digest, names: &[String], interrupt: &Interrupt) -> Result<bool> {

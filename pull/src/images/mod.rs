@@ -12,7 +12,7 @@ mod stamp;
 mod users;
 
 pub(crate) use fetch::{
-    StoreRequest, Stored, fetch, fetch_watched, is_callers, name_stored, pinned, store_trees,
+    StoreRequest, Stored, fetch, fetch_watched, find, is_callers, name_stored, pinned, store_trees,
 };
 pub(crate) use listing::{ListedImage, list};
 pub(crate) use names::canonical;
