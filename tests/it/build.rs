@@ -3,7 +3,7 @@
 use crate::client::Caller;
 use crate::devices::definition;
 use crate::fixture::{Cmd, Ctx, Out, errno, eventually};
-use crate::images::path;
+use crate::images::{give_to, path};
 use crate::runner::{skip, tests};
 use crate::sys;
 use serde_json::{Value, json};
@@ -1272,6 +1272,15 @@ fn bases_of_somebody_else(ctx: &Ctx) {
     assert_eq!([build(), build()], [(0, 1), (0, 1)]);
     set(None, before & 0o755);
     assert_eq!([build(), build()], [(0, 1), (1, 0)]);
+    // Where what they have is taken since its registry does not answer, that is said in any case.
+    let images = ctx.path("images");
+    assert!(Command::new("chmod").args(["-R", "a+rX"]).arg(&images).status().unwrap().success());
+    give_to(&images, 12345);
+    let stores = format!("{}:{}", ctx.path("own").display(), images.display());
+    let quiet = self::build(ctx, "FROM base\nRUN write /a 2\n", &["-q", "-t", "x"]);
+    let out = quiet.env("RT_IMAGES", stores).ok();
+    assert!(out.stderr.contains("base: that of another user's store is taken"), "{out:?}");
+    give_to(&images, ctx.caller.host_ids().0);
 }
 
 fn outputs_of_every_kind(ctx: &Ctx) {

@@ -1288,7 +1288,7 @@ fn hooks_beside_a_teams_bundle(ctx: &Ctx) {
     forget(ctx);
 }
 
-fn give_to(path: &std::path::Path, id: u32) {
+pub fn give_to(path: &std::path::Path, id: u32) {
     sys::chown(path, id, id).unwrap();
     if path.is_dir() && !path.is_symlink() {
         fs::read_dir(path).unwrap().flatten().for_each(|entry| give_to(&entry.path(), id));

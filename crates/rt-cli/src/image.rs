@@ -21,7 +21,7 @@ pub static PLATFORM: Flag =
 pub static JSON: Flag = switch("json", "print one JSON document");
 pub static PINNED: Flag =
     switch("pinned", "print the name with the digest that it has now, and nothing else");
-pub static SILENT: Flag = switch("quiet", "print only the result and errors").short('q');
+pub static SILENT: Flag = switch("quiet", "print only the result and what is wrong").short('q');
 
 // What a bundle is to be like.
 pub static PROFILE: Flag = value("profile", "hpc|isolated", "how the container is to run; hpc by default");

@@ -137,7 +137,7 @@ pub(crate) struct BuildOptions {
     pub no_network: bool,
     /// What becomes of the owners that root gives in RUN.
     pub emulation: RootEmulation,
-    /// Nothing is said but errors, and what RUN says.
+    /// Nothing is said but errors and warnings, and what RUN says.
     pub quiet: bool,
 }
 

@@ -42,7 +42,7 @@ static PROGRAM: Program = Program {
         Command { run: |call| heeding_quiet(call, save::run), ..SAVE },
         Command { run: |call| heeding_quiet(call, convert::run), ..CONVERT },
         Command { run: |call| heeding_quiet(call, push::run), ..PUSH },
-        Command { run: |call| heeding_quiet(call, build::run), ..BUILD },
+        Command { run: |call| heeding_quiet_but(call, LevelFilter::Warn, build::run), ..BUILD },
         Command { run: login::login, ..LOGIN },
         Command { run: login::logout, ..LOGOUT },
         Command { run: cache::run, ..CACHE },
@@ -62,8 +62,13 @@ pub fn main() -> u8 {
 
 /// Runs a command that has `--quiet`: with it, nothing but errors is logged.
 fn heeding_quiet(call: &Call, run: fn(&Call) -> Result<u8>) -> Result<u8> {
+    heeding_quiet_but(call, LevelFilter::Error, run)
+}
+
+/// The same, with what is logged nevertheless. A build goes on with what others have made of a base, and only a warning says so.
+fn heeding_quiet_but(call: &Call, level: LevelFilter, run: fn(&Call) -> Result<u8>) -> Result<u8> {
     if call.flags.has(&SILENT) && !call.globals.has(&DEBUG) {
-        ::log::set_max_level(LevelFilter::Error);
+        ::log::set_max_level(level);
     }
     run(call)
 }
