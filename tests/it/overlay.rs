@@ -551,16 +551,24 @@ fn hooks_see_the_layer(ctx: &Ctx) {
     assert_eq!(seen.lines().last().unwrap(), r#"["file","new","sub"]"#, "{seen}");
 }
 
+/// Gives a root to somebody else. The program in it, which is one file in the roots of all tests, becomes a copy before.
+fn give_root(bundle: &Bundle, id: u32) {
+    let program = bundle.rootfs().join("bin/probe");
+    let copy = program.with_extension("copy");
+    fs::copy(&program, &copy).and_then(|_| fs::rename(&copy, &program)).unwrap();
+    for (path, _) in tree(&bundle.rootfs(), false) {
+        if !path.is_symlink() {
+            crate::sys::chown(&path, id, id).unwrap();
+        }
+    }
+}
+
 fn image_of_somebody_else(ctx: &Ctx) {
     if !Caller::tests_are_root() {
         skip!("to give files to somebody else takes root");
     }
     let bundle = image(ctx);
-    for (path, _) in tree(&bundle.rootfs(), false) {
-        if !path.is_symlink() {
-            crate::sys::chown(&path, 0, 0).unwrap();
-        }
-    }
+    give_root(&bundle, 0);
     let bundle =
         bundle.ops(&["write /d/new x", "append /d/file x", "write /new x", "write /tmp/new x", "ls /home"]);
     let before = bundle.strict_tree();
@@ -709,9 +717,7 @@ fn layer_of_many_ids(ctx: &Ctx) {
         .namespace("user", None)
         .with("/linux/uidMappings", json!([{ "containerID": 0, "hostID": 400_000, "size": 65_536 }]))
         .with("/linux/gidMappings", json!([{ "containerID": 0, "hostID": 400_000, "size": 65_536 }]));
-    for (path, _) in tree(&bundle.rootfs(), false) {
-        crate::sys::chown(&path, 400_000, 400_000).unwrap();
-    }
+    give_root(&bundle, 400_000);
     let bundle = bundle.ops(&["write /d/new x", "stat /d/new", "stat /"]);
     let before = bundle.strict_tree();
     let dir = ctx.path("layer");

@@ -133,7 +133,7 @@ fn walk_by(
         }
         let found = match open(dir.as_fd(), &part, OFlags::NOFOLLOW) {
             Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
-            found => found.context(|| format!("look at {}", part.display()))?,
+            found => found.context(|| format!("look at {}", shown_path(Path::new(&part))))?,
         };
         let Some(entry) = owned_of(found.as_fd())? else { return Ok(Some(shown(&found))) };
         if fs::FileType::from_raw_mode(entry.stat.st_mode) != fs::FileType::Symlink {

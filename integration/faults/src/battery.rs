@@ -516,5 +516,6 @@ fn has_noun(line: &str, point: &Point) -> bool {
     let of_a_file = point.path.contains('/') && !nowhere;
     // Where there is no reason of the kernel's, the whole is said in words.
     let least = if of_a_file || !text.contains(": ") { 3 } else { 1 };
-    text.split_whitespace().any(word) || words > least
+    // The bundle of the operations has this name.
+    text.starts_with("bundle bundle: ") || text.split_whitespace().any(word) || words > least
 }
