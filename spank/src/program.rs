@@ -38,7 +38,8 @@ const MOST_LINES: usize = 100;
 
 impl Call<'_> {
     /// Runs it to its end. `line` gets lines of stderr as they come, as [`ffi::shown`] has them, until the limit: what is said
-    /// then is about an early end ([`Call::says_end`]). Of more than [`MOST_LINES`] it gets `and more` and the last one, which says why `rt` has failed.
+    /// then is about an early end ([`Call::says_end`]). Of more than [`MOST_LINES`] it gets `and more` and the last one, which says
+    /// why `rt` has failed.
     pub(crate) fn run(&self, mut line: impl FnMut(&str)) -> io::Result<End> {
         let running = ffi::start(self.program, self.arguments, self.environment, self.user)?;
         let (mut passed, says_end) = (0, self.says_end);

@@ -3,7 +3,7 @@
 use crate::client::Caller;
 use crate::devices::definition;
 use crate::fixture::{Cmd, Ctx, Out, errno, eventually};
-use crate::images::{give_to, path};
+use crate::images::{give_to, search_path};
 use crate::runner::{skip, tests};
 use crate::sys;
 use serde_json::{Value, json};
@@ -28,9 +28,8 @@ pub const BASE: &str = "FROM scratch\nCOPY base /\nSHELL [\"/probe\"]\n";
 
 /// `rt` with a store, a cache and a place for builds of the test's own.
 pub fn rt(ctx: &Ctx, words: &[&str]) -> Cmd {
-    let system = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
     let rt = ctx.rt_path();
-    let cmd = ctx.rt(words).env("PATH", format!("{}:{}:{system}", rt.parent().unwrap().display(), path(ctx)));
+    let cmd = ctx.rt(words).env("PATH", format!("{}:{}", rt.parent().unwrap().display(), search_path(ctx)));
     let cmd = cmd.env("RT_IMAGES", ctx.path("images")).env("RT_CACHE", ctx.path("cache"));
     cmd.env("RT_BUILD_DIR", ctx.path("build")).cwd(&ctx.dir)
 }

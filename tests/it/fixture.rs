@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 /// the file system of its upper layer, as an unpacked Debian.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
+/// The directories of programs that every system has.
+pub const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
 /// Polls `done` until it gives a value; panics with `what` after [`DEADLINE`].
 #[track_caller]
 pub fn eventually<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
@@ -222,7 +225,7 @@ impl Ctx {
     /// A command of the caller.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Cmd {
         let mut command = Command::new(program);
-        command.env_clear().env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+        command.env_clear().env("PATH", SYSTEM_PATH);
         command.current_dir(&self.dir);
         self.count.set(self.count.get() + 1);
         let name = format!("out{}", self.count.get());

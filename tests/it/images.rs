@@ -2,7 +2,7 @@
 
 use crate::client::{Caller, UID};
 use crate::devices::{definition, definitions, other_package};
-use crate::fixture::{Cmd, Ctx, errno, eventually};
+use crate::fixture::{Cmd, Ctx, SYSTEM_PATH, errno, eventually};
 use crate::runner::{skip, tests};
 use crate::sys::{self, Step};
 use serde_json::json;
@@ -43,10 +43,14 @@ pub fn path(ctx: &Ctx) -> String {
     program.parent().unwrap().display().to_string()
 }
 
+/// PATH with that directory.
+pub fn search_path(ctx: &Ctx) -> String {
+    format!("{}:{SYSTEM_PATH}", path(ctx))
+}
+
 /// `rt` with a store in the test's directory, and with `rt-pull`.
 fn rt(ctx: &Ctx, words: &[&str]) -> Cmd {
-    let system = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-    let cmd = ctx.rt(words).env("PATH", format!("{}:{system}", path(ctx)));
+    let cmd = ctx.rt(words).env("PATH", search_path(ctx));
     cmd.env("RT_IMAGES", ctx.path("images")).env("RT_CACHE", ctx.path("cache"))
 }
 

@@ -372,8 +372,7 @@ fn an_overlay_becomes_an_image(ctx: &Ctx) {
     run(ctx, &bundle, &["--overlay", dir.to_str().unwrap()]);
     let before = tree(&dir.join("upper"), true);
     let rt = |words: &[&str]| {
-        let system = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-        let path = format!("{}:{system}", crate::images::path(ctx));
+        let path = crate::images::search_path(ctx);
         let rt = ctx.rt(words).env("PATH", path).env("RT_IMAGES", ctx.path("images"));
         rt.env("RT_CACHE", ctx.path("cache")).cwd(&ctx.dir)
     };

@@ -78,6 +78,15 @@ impl<'a> Step<'a> {
         }
     }
 
+    /// To be saved as `file` by the last of its `tasks`, with its layer in the directory of the test.
+    fn saved_as(self, file: impl AsRef<Path>, tasks: u32) -> Self {
+        let (tmpfs, path) = (self.ctx.dir.display().to_string(), images::search_path(self.ctx));
+        let step = self.with("RT_CONTAINER_SAVE", file.as_ref().display().to_string());
+        step.with("RT_CONTAINER_TASKS", tasks.to_string())
+            .with("RT_CONTAINER_TMPFS", tmpfs)
+            .with("PATH", path)
+    }
+
     fn container(&self) -> String {
         format!("{}.{}.{}", self.node, self.job, self.step)
     }
@@ -607,10 +616,9 @@ fn copies_of_an_image_file(ctx: &Ctx) {
 
 /// An image is pulled once, whoever asks first, and again where it has been removed.
 fn images_by_name(ctx: &Ctx) {
-    let path = images::path(ctx);
-    let system = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    let path = images::search_path(ctx);
     let with = |cmd: Cmd| {
-        let cmd = cmd.env("PATH", format!("{path}:{system}"));
+        let cmd = cmd.env("PATH", &path);
         cmd.env("RT_IMAGES", ctx.path("images")).env("RT_CACHE", ctx.path("cache"))
     };
     let name = format!("oci:{}:t", ctx.path("layout").display());
@@ -1452,7 +1460,7 @@ fn no_place_to_save(ctx: &Ctx) {
 
 /// A save that is killed leaves the layer, and the end of the step saves it; where that is told to end, its user is told.
 fn a_save_that_is_cut_off(ctx: &Ctx) {
-    let path = format!("{}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", images::path(ctx));
+    let path = images::search_path(ctx);
     let tmpfs = ctx.dir.display().to_string();
     let base = Step::read_only(ctx);
     let file = ctx.path("out.sqsh");
@@ -1528,7 +1536,6 @@ fn a_save_that_is_cut_off(ctx: &Ctx) {
 
 /// The container of a step that runs is saved by the name of that step.
 fn a_running_step_is_saved(ctx: &Ctx) {
-    let path = format!("{}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", images::path(ctx));
     let tmpfs = ctx.dir.display().to_string();
     let base = Step::read_only(ctx);
     let file = ctx.path("out.sqsh");
@@ -1537,11 +1544,7 @@ fn a_running_step_is_saved(ctx: &Ctx) {
         step.with("RT_CONTAINER_RESOLVED", base.bundle.dir.display().to_string())
     };
     let own = named().with("RT_CONTAINER_TMPFS", &tmpfs);
-    let saving = |name: &str| {
-        let step =
-            with_name(&base, 42, 1, name).with("RT_CONTAINER_IMAGE", "").with("RT_CONTAINER_TASKS", "1");
-        step.with("RT_CONTAINER_SAVE", file.display().to_string()).with("PATH", &path)
-    };
+    let saving = |name: &str| with_name(&base, 42, 1, name).with("RT_CONTAINER_IMAGE", "").saved_as(&file, 1);
     let running = own.task(0, &["write /first x", "pause"]);
     saving("42.0").ok(&["cat /first", "write /second y"]);
     assert!(fs::read(&file).unwrap().starts_with(b"hsqs"));
@@ -1562,12 +1565,9 @@ fn a_running_step_is_saved(ctx: &Ctx) {
 
 /// Slurm signals the first process of a batch job's script alone.
 fn signals_of_a_script_that_is_saved(ctx: &Ctx) {
-    let path = format!("{}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", images::path(ctx));
     let script = Step { step: 0xffff_fffb, ..Step::read_only(ctx) };
     ctx.remember(&script.container());
-    let script = script.with("RT_CONTAINER_SAVE", ctx.path("out.sqsh").display().to_string());
-    let script = script.with("RT_CONTAINER_TASKS", "1").with("PATH", path);
-    let script = script.with("RT_CONTAINER_TMPFS", ctx.dir.display().to_string());
+    let script = script.saved_as(ctx.path("out.sqsh"), 1);
     let mut job = script.task(0, &["signals"]);
     for (n, signal) in [(1, libc::SIGUSR1), (2, libc::SIGTERM)] {
         sys::kill(job.pid(), signal).unwrap();
@@ -1692,14 +1692,13 @@ pub fn sys_uid(ctx: &Ctx) -> u32 {
 }
 
 fn saved_at_the_end(ctx: &Ctx) {
-    let path = images::path(ctx);
-    let system = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    let path = images::search_path(ctx);
     let file = ctx.path("out.sqsh");
     let step = Step::read_only(ctx)
         .with("RT_CONTAINER_SAVE", "./out.sqsh")
         .with("RT_CONTAINER_SUBMIT_DIR", ctx.dir.display().to_string())
         .with("RT_CONTAINER_TMPFS", ctx.dir.display().to_string());
-    let end_step = || step.environment(0, ctx.rt(["slurm", "end"])).env("PATH", format!("{path}:{system}"));
+    let end_step = || step.environment(0, ctx.rt(["slurm", "end"])).env("PATH", &path);
     let jobs: Vec<Job> = (0..2).map(|n| step.task(n, &[&format!("write /of{n} x"), "pause"])).collect();
     end(jobs);
     assert!(!file.exists());
@@ -1719,13 +1718,13 @@ fn saved_at_the_end(ctx: &Ctx) {
     let nowhere = step.again().with("RT_CONTAINER_SAVE", "/not/there/x.sqsh");
     let nowhere = nowhere.with("RT_CONTAINER_TMPFS", ctx.dir.display().to_string());
     nowhere.ok(&["write /x y"]);
-    let end = nowhere.environment(0, ctx.rt(["slurm", "end"])).env("PATH", format!("{path}:{system}"));
+    let end = nowhere.environment(0, ctx.rt(["slurm", "end"])).env("PATH", &path);
     not_saved(ctx, end, &["/not/there"]);
     step.empty();
     // By hand, one that has a name.
     with_name(&step, 42, 5, "tools").ok(&["write /by-hand x"]);
     let hand = ctx.path("hand.sqsh");
-    let save = |id: &str| ctx.rt(["slurm", "save", id]).arg(&hand).env("PATH", format!("{path}:{system}"));
+    let save = |id: &str| ctx.rt(["slurm", "save", id]).arg(&hand).env("PATH", &path);
     assert_eq!(save("42.tools").ok().stdout.trim(), hand.display().to_string());
     assert!(fs::read(&hand).unwrap().starts_with(b"hsqs"));
     save("42.other").fails(&["no container 42.other"]);
@@ -1735,17 +1734,11 @@ fn saved_at_the_end(ctx: &Ctx) {
 
 /// Where it is known how many tasks there are, the last one saves the container, and its exit code says whether that went well.
 fn saved_by_the_last_task(ctx: &Ctx) {
-    let path = images::path(ctx);
-    let system = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-    let path = format!("{path}:{system}");
-    let tmpfs = ctx.dir.display().to_string();
     let base = Step::read_only(ctx);
     let of = |number, dir: &str| {
         let step = Step { step: number, ..base.again() };
         ctx.remember(&step.container());
-        let step =
-            step.with("RT_CONTAINER_SAVE", format!("{tmpfs}/{dir}/out.sqsh")).with("RT_CONTAINER_TASKS", "2");
-        step.with("RT_CONTAINER_TMPFS", &tmpfs).with("PATH", &path)
+        step.saved_as(ctx.path(dir).join("out.sqsh"), 2)
     };
     ctx.mkdir("place");
     let file = ctx.path("place/out.sqsh");
@@ -1793,8 +1786,6 @@ fn not_saved(ctx: &Ctx, cmd: Cmd, texts: &[&str]) {
 
 /// A squashfs is written whatever the file is called, in the place of a link or an empty file, too.
 fn saved_under_any_name(ctx: &Ctx) {
-    let path = format!("{}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", images::path(ctx));
-    let tmpfs = ctx.dir.display().to_string();
     let base = Step::read_only(ctx);
     for (at, link) in ["to-old.sqsh", "to-text", "to-nothing"].iter().zip(["old.sqsh", "text", "nothing"]) {
         symlink(link, ctx.path(at)).unwrap();
@@ -1808,8 +1799,7 @@ fn saved_under_any_name(ctx: &Ctx) {
         let file = ctx.path(name);
         let step = Step { step: number, ..base.again() };
         ctx.remember(&step.container());
-        let step = step.with("RT_CONTAINER_SAVE", file.display().to_string()).with("RT_CONTAINER_TASKS", "1");
-        let step = step.with("RT_CONTAINER_TMPFS", &tmpfs).with("PATH", &path);
+        let step = step.saved_as(&file, 1);
         step.prepare().ok();
         step.ok(&["write /result x"]);
         assert!(fs::symlink_metadata(&file).unwrap().is_file(), "{name}");
@@ -1824,15 +1814,11 @@ fn saved_under_any_name(ctx: &Ctx) {
 
 /// Where a save fails, what the step has written stays until the job's end, and its user is told how to save it.
 fn what_is_not_saved_stays(ctx: &Ctx) {
-    let path = format!("{}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", images::path(ctx));
-    let tmpfs = ctx.dir.display().to_string();
+    let path = images::search_path(ctx);
     let place = ctx.mkdir("place");
     let step = Step::read_only(ctx)
-        .with("RT_CONTAINER_SAVE", ctx.path("place/out").display().to_string())
-        .with("RT_CONTAINER_TASKS", "1")
-        .with("RT_CONTAINER_TMPFS", &tmpfs)
-        .with("RT_CONTAINER_MOUNTS", format!("{}:/work", place.display()))
-        .with("PATH", &path);
+        .saved_as(ctx.path("place/out"), 1)
+        .with("RT_CONTAINER_MOUNTS", format!("{}:/work", place.display()));
     step.prepare().ok();
     // The program itself makes something there that is no image.
     let out = step.command(0, &["write /result x", "write /work/out text"]).run();
@@ -1858,8 +1844,7 @@ fn what_is_not_saved_stays(ctx: &Ctx) {
 /// A container that TmpFS is mounted in writes beside its own layer. What it makes there is neither written through nor read
 /// through when the container is saved.
 fn saving_writes_through_no_link(ctx: &Ctx) {
-    let path = images::path(ctx);
-    let system = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    let path = images::search_path(ctx);
     let file = ctx.path("out.sqsh");
     let base = Step::read_only(ctx);
     fs::write(base.bundle.dir.join("image.json"), r#"{"config":{"Cmd":["curl evil"]}}"#).unwrap();
@@ -1874,7 +1859,7 @@ fn saving_writes_through_no_link(ctx: &Ctx) {
     step.ok(&[&format!("mkdir {layer}/bundle"), &plant("image.json"), &plant("config.json"), "write /x y"]);
     let outside = ctx.dir.join(layer.strip_prefix("/tmpfs/").unwrap());
     assert!(fs::read_link(outside.join("bundle/image.json")).is_ok(), "the attack is in place");
-    let save = || ctx.rt(["slurm", "save", "42.tools"]).arg(&file).env("PATH", format!("{path}:{system}"));
+    let save = || ctx.rt(["slurm", "save", "42.tools"]).arg(&file).env("PATH", &path);
     save().ok();
     assert_eq!(fs::read_to_string(&profile).unwrap(), "mine");
     assert!(fs::read(&file).unwrap().starts_with(b"hsqs"));
@@ -1893,7 +1878,7 @@ fn saving_writes_through_no_link(ctx: &Ctx) {
 
 /// Somebody of a team puts another thing in the place of a bundle in the team's store while a container of it is there.
 fn what_a_team_saves(ctx: &Ctx) {
-    let path = format!("{}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", images::path(ctx));
+    let path = images::search_path(ctx);
     let mut base = Step::read_only(ctx);
     let bundles = fs::canonicalize(ctx.mkdir("images/bundles")).unwrap();
     let bundle = bundles.join(format!("sha256-{}", "ab".repeat(32)));
@@ -1973,7 +1958,7 @@ fn what_a_team_saves(ctx: &Ctx) {
 
 /// The same where only the root of the user's bundle is in the team's, or where the user's bundle lies below its root.
 fn what_leads_to_a_teams_bundle_is_saved(ctx: &Ctx) {
-    let path = format!("{}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", images::path(ctx));
+    let path = images::search_path(ctx);
     let mut base = Step::read_only(ctx);
     let stored = ctx.mkdir(&format!("images/bundles/sha256-{}", "ab".repeat(32)));
     fs::set_permissions(&stored, fs::Permissions::from_mode(0o775)).unwrap();
@@ -2015,7 +2000,7 @@ fn what_leads_to_a_teams_bundle_is_saved(ctx: &Ctx) {
 
 /// A program that has the directory of its layer puts a link in the place of one of its parts.
 fn links_in_the_place_of_a_layer(ctx: &Ctx) {
-    let path = format!("{}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", images::path(ctx));
+    let path = images::search_path(ctx);
     let base = Step::read_only(ctx);
     let step = with_name(&base, 42, 0, "tools");
     step.ok(&["write /x y"]);
@@ -2055,8 +2040,7 @@ fn links_in_the_place_of_a_layer(ctx: &Ctx) {
 
 /// A program that can write above the place where its container is saved puts a link there. What it was not shown stays.
 fn the_place_to_save_is_no_link(ctx: &Ctx) {
-    let path = images::path(ctx);
-    let system = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    let path = images::search_path(ctx);
     let work = ctx.mkdir("work");
     ctx.mkdir("private");
     let private = ctx.file("private/out.sqsh", "hsqs of somebody");
@@ -2067,8 +2051,7 @@ fn the_place_to_save_is_no_link(ctx: &Ctx) {
             .with("RT_CONTAINER_TMPFS", ctx.dir.display().to_string())
             .with("RT_CONTAINER_MOUNTS", format!("{}:/work", work.display()))
     };
-    let end =
-        |step: &Step| step.environment(0, ctx.rt(["slurm", "end"])).env("PATH", format!("{path}:{system}"));
+    let end = |step: &Step| step.environment(0, ctx.rt(["slurm", "end"])).env("PATH", &path);
     let place = work.join("sub/out.sqsh").display().to_string();
     let is_refused = |operations: &[&str], text: &str| {
         let step = step(&place);
