@@ -182,7 +182,8 @@ impl ContainerDir {
         }
     }
 
-    /// Opens the directory `dir` that the step `step` saves the container to. The note goes away.
+    /// Opens the directory `dir` that the step `step` saves the container to. The note stays until it is saved ([`Self::note_saved`]):
+    /// a save that was cut off is made again.
     ///
     /// # Errors
     /// It is not the directory that it was when the step began. One that was not there then may have no link in its path.
@@ -193,10 +194,6 @@ impl ContainerDir {
             Err(Errno::NOENT) => None,
             Err(e) => return Err(e).context(|| format!("read where container {} is saved", self.id)),
         };
-        if noted.is_some() {
-            fs::unlinkat(&self.fd, name.as_str(), AtFlags::empty())
-                .context(|| format!("remove the note of where container {} is saved", self.id))?;
-        }
         let noted = noted.filter(|noted| noted != "-");
         let resolve = if noted.is_some() { ResolveFlags::empty() } else { ResolveFlags::NO_SYMLINKS };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -224,12 +221,15 @@ impl ContainerDir {
         fs::renameat(&self.fd, new.as_str(), &self.fd, UNSAVED).context(context)
     }
 
-    /// Notes that it is saved.
-    pub(crate) fn note_saved(&self) -> Result<()> {
-        match fs::unlinkat(&self.fd, UNSAVED, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(e) => Err(e).context(|| format!("note that container {} is saved", self.id)),
+    /// Notes that the step `step` has saved it.
+    pub(crate) fn note_saved(&self, step: &str) -> Result<()> {
+        for note in [&*format!("{PLACE}{step}"), UNSAVED] {
+            match fs::unlinkat(&self.fd, note, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(e) => return Err(e).context(|| format!("note that container {} is saved", self.id)),
+            }
         }
+        Ok(())
     }
 
     /// What is noted of that; `None` where it is saved, or never was to be.

@@ -1463,7 +1463,10 @@ fn a_save_that_is_cut_off(ctx: &Ctx) {
     let path = images::search_path(ctx);
     let tmpfs = ctx.dir.display().to_string();
     let base = Step::read_only(ctx);
-    let file = ctx.path("out.sqsh");
+    // By a link of the caller's, which was there before the step.
+    symlink(ctx.mkdir("kept"), ctx.path("own")).unwrap();
+    ctx.give_link(&ctx.path("own"));
+    let file = ctx.path("own/out.sqsh");
     let of = |number| {
         let step = Step { step: number, ..base.again() };
         ctx.remember(&step.container());

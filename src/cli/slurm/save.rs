@@ -90,7 +90,8 @@ pub(super) fn save_of_step(
     let dir = store.container(container)?;
     // Before it begins: whatever ends this process, the layer stays.
     dir.note_unsaved(Unsaved::Pending)?;
-    let saved = save_in_child(call, store, container, &id.step.to_string(), path, ends);
+    let step = id.step.to_string();
+    let saved = save_in_child(call, store, container, &step, path, ends);
     let kept = store.persistent(container);
     // Where the kernel does not say, it counts as there.
     let has_layer = match &kept {
@@ -98,7 +99,7 @@ pub(super) fn save_of_step(
         Err(_) => true,
     };
     if matches!(saved, Ok(0)) || !has_layer {
-        dir.note_saved()?;
+        dir.note_saved(&step)?;
         return saved;
     }
     dir.note_unsaved(Unsaved::Failed)?;
