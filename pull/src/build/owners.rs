@@ -23,7 +23,7 @@ use oci_layer::{decode, merge};
 use oci_registry::reference::Reference;
 use rt_sys::error::{Context, Result};
 use rt_sys::owner::is_bare;
-use rt_sys::rootfs::open_in_unmounted as open_in;
+use rt_sys::rootfs::open_in_unmounted;
 use rt_sys::{bail, disk, origin};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
@@ -156,7 +156,7 @@ enum Recordable {
 /// Opens what is at a path of a tree; none where nothing is there that can have a record.
 fn open_to_record(root: &OwnedFd, path: &[u8]) -> Result<Option<Recordable>> {
     let path = Path::new(std::ffi::OsStr::from_bytes(path));
-    let any = match open_in(root.as_fd(), path, OFlags::PATH | OFlags::NOFOLLOW) {
+    let any = match open_in_unmounted(root.as_fd(), path, OFlags::PATH | OFlags::NOFOLLOW) {
         Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
         any => any?,
     };
@@ -166,7 +166,7 @@ fn open_to_record(root: &OwnedFd, path: &[u8]) -> Result<Option<Recordable>> {
         kind if is_bare(kind) => return Ok(Some(Recordable::Bare(any, kind))),
         _ => return Ok(None),
     };
-    Ok(Some(Recordable::File(open_in(root.as_fd(), path, flags)?)))
+    Ok(Some(Recordable::File(open_in_unmounted(root.as_fd(), path, flags)?)))
 }
 
 /// Marks the files below a RUN that is not root's, before they are mounted, so that copies of them are known whatever shares the files
@@ -205,7 +205,7 @@ fn mark_all(root: &OwnedFd, interrupt: &Interrupt) -> Result<bool> {
     let mut are_all = true;
     while let Some(inner) = left.pop() {
         interrupt.check()?;
-        let dir = open_in(root.as_fd(), &inner, DIRECTORY)?;
+        let dir = open_in_unmounted(root.as_fd(), &inner, DIRECTORY)?;
         origin::clear(dir.as_fd())?;
         for (name, kind) in disk::entries(dir.as_fd())? {
             let is_file = kind == FileType::RegularFile;
@@ -229,7 +229,7 @@ pub(super) fn give_new(upper: &Path, lower: &[OwnedFd], owner: Owner) -> Result<
     let root = disk::open_root(upper)?;
     let mut left = vec![PathBuf::new()];
     while let Some(inner) = left.pop() {
-        let dir = open_in(root.as_fd(), &inner, DIRECTORY)?;
+        let dir = open_in_unmounted(root.as_fd(), &inner, DIRECTORY)?;
         // Its own program has tuned it, or it is a copy of somebody else's.
         let gives_its_flags = origin::is_marked(dir.as_fd())?;
         for (name, kind) in disk::entries(dir.as_fd())? {
@@ -271,7 +271,7 @@ pub(super) fn give_new(upper: &Path, lower: &[OwnedFd], owner: Owner) -> Result<
 /// its place would rather be taken for a copy than a copy for new.
 fn may_be_copied(lower: &[OwnedFd], path: &Path, kind: FileType, marks_count: bool) -> Result<bool> {
     for tree in lower.iter().rev() {
-        let any = match open_in(tree.as_fd(), path, OFlags::PATH | OFlags::NOFOLLOW) {
+        let any = match open_in_unmounted(tree.as_fd(), path, OFlags::PATH | OFlags::NOFOLLOW) {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
             any => any?,
         };
@@ -285,7 +285,7 @@ fn may_be_copied(lower: &[OwnedFd], path: &Path, kind: FileType, marks_count: bo
         if stat.st_nlink < 2 {
             return Ok(false);
         }
-        let file = open_in(tree.as_fd(), path, FILE)?;
+        let file = open_in_unmounted(tree.as_fd(), path, FILE)?;
         let is_known = marks_count && origin::is_marked(file.as_fd())?;
         return Ok(!is_known && owner::recorded(file.as_fd())?.is_none());
     }

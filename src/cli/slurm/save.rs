@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 
 /// Looks whether a file can be made where the container is to be saved, which is hours before that is done, and whether it
 /// may take the place of what is there.
@@ -153,8 +153,12 @@ fn save_in_child(call: &Call, store: &Store, id: &str, step: &str, path: &Path, 
         let _ = child.wait();
         return Err(err!("it takes too long, and was ended")).context(context);
     }
-    let status = child.wait().context(context)?;
-    Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+    child.wait().context(context).map(code_of)
+}
+
+/// The exit code of a program; 1 for a signal.
+fn code_of(status: ExitStatus) -> u8 {
+    status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
 }
 
 /// Writes the root of a container to an image file.
@@ -175,9 +179,7 @@ pub(super) fn save(call: &Call) -> Result<u8> {
         process::end_with_parent(&mut command);
         let status = command.status();
         let missing = status.as_ref().is_err_and(|e| e.kind() == ErrorKind::NotFound);
-        failed = status
-            .map(|status| status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
-            .context(|| format!("execute {}", program.display()));
+        failed = status.map(code_of).context(|| format!("execute {}", program.display()));
         !missing
     })?;
     failed
