@@ -3,7 +3,7 @@
 //! The file `kept.json` in the container's directory says so. While it is there, the end of the last process leaves the
 //! directory as it is.
 
-use super::{ContainerDir, Store};
+use super::{ContainerDir, Store, list_names};
 use rt_sys::error::{Context, Result};
 use rt_sys::owned::Owned;
 use rt_sys::{bail, err, fd, look, tree};
@@ -25,8 +25,8 @@ pub(super) const PLACE: &str = "save.";
 /// How the names of the directories for layers begin.
 const LAYERS: &str = "rt-layers";
 
-/// The note of a container that is to be saved, and is not saved yet.
-const UNSAVED: &str = "unsaved";
+/// What stands before a step's name in the note that the container is to be saved for it, and is not saved yet.
+const UNSAVED: &str = "unsaved.";
 /// What it leads to where a save has failed, and where none has come to its end.
 const FAILED: &str = "failed";
 const PENDING: &str = "pending";
@@ -56,6 +56,10 @@ pub(crate) struct PersistentContainer {
     pub image_name: String,
     /// The directory of the layer.
     pub layer: PathBuf,
+    /// Which directory the layer is in, by device and inode: in another mount namespace its path may lead elsewhere. None in what an
+    /// older `rt` has written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layers: Option<String>,
     /// It is there until it is removed, and not for its job alone.
     pub global: bool,
     /// The step that has made it, `JOB.STEP`.
@@ -73,6 +77,21 @@ impl PersistentContainer {
             _ => Ok(()),
         }
     }
+
+    /// Whether the layer is there; `None` where this process cannot see that: TmpFS may be a job's own (job_container/tmpfs), and this
+    /// process in no task of it.
+    pub(crate) fn has_layer(&self) -> Option<bool> {
+        let found = layers_note(&self.layer)?;
+        if self.layers.as_ref().is_some_and(|noted| *noted != found) {
+            return None;
+        }
+        look::is_dir(&self.layer).ok()
+    }
+}
+
+/// Which directory a layer is in.
+pub(crate) fn layers_note(layer: &Path) -> Option<String> {
+    fs::stat(layer.parent()?).ok().map(|stat| place_note(&stat))
 }
 
 /// What tells an image file from one that comes into its place. Its inode does not: some network file systems give another number
@@ -210,20 +229,21 @@ impl ContainerDir {
         Ok(opened)
     }
 
-    /// Notes that the container is not saved, in place of what was noted. Who makes the container anew forgets it.
-    pub(crate) fn note_unsaved(&self, unsaved: Unsaved) -> Result<()> {
+    /// Notes that the container is not saved for the step `step`, in place of what was noted of that step. Who makes the container
+    /// anew forgets it.
+    pub(crate) fn note_unsaved(&self, step: &str, unsaved: Unsaved) -> Result<()> {
         let context = || format!("note that container {} is not saved", self.id);
         let target = if unsaved == Unsaved::Failed { FAILED } else { PENDING };
         // At no time is there no note: who finds none removes the layer.
-        let new = format!("{UNSAVED}.{}", std::process::id());
+        let new = format!("new.{UNSAVED}{}", std::process::id());
         let _ = fs::unlinkat(&self.fd, new.as_str(), AtFlags::empty());
         fs::symlinkat(target, &self.fd, new.as_str()).context(context)?;
-        fs::renameat(&self.fd, new.as_str(), &self.fd, UNSAVED).context(context)
+        fs::renameat(&self.fd, new.as_str(), &self.fd, format!("{UNSAVED}{step}")).context(context)
     }
 
     /// Notes that the step `step` has saved it.
     pub(crate) fn note_saved(&self, step: &str) -> Result<()> {
-        for note in [&*format!("{PLACE}{step}"), UNSAVED] {
+        for note in [PLACE, UNSAVED].map(|note| format!("{note}{step}")) {
             match fs::unlinkat(&self.fd, note, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(e) => return Err(e).context(|| format!("note that container {} is saved", self.id)),
@@ -232,17 +252,26 @@ impl ContainerDir {
         Ok(())
     }
 
-    /// What is noted of that; `None` where it is saved, or never was to be.
+    /// What is noted of that for the step `step`; `None` where it is saved, or never was to be.
     ///
     /// # Errors
-    /// Where the kernel does not say: nobody may remove it then.
-    pub(crate) fn unsaved(&self) -> Result<Option<Unsaved>> {
-        match fs::readlinkat(&self.fd, UNSAVED, Vec::new()) {
+    /// Where the kernel does not say.
+    pub(crate) fn unsaved(&self, step: &str) -> Result<Option<Unsaved>> {
+        match fs::readlinkat(&self.fd, format!("{UNSAVED}{step}"), Vec::new()) {
             Ok(target) if target.as_bytes() == FAILED.as_bytes() => Ok(Some(Unsaved::Failed)),
             Ok(_) => Ok(Some(Unsaved::Pending)),
             Err(Errno::NOENT) => Ok(None),
             Err(e) => Err(e).context(|| format!("look at the state of {}", self.id)),
         }
+    }
+
+    /// True where any step is to save it, and has not.
+    ///
+    /// # Errors
+    /// Where the kernel does not say: nobody may remove it then.
+    pub(crate) fn is_unsaved(&self) -> Result<bool> {
+        let names = list_names(&self.fd, FileType::Symlink)?;
+        Ok(names.iter().any(|name| name.starts_with(UNSAVED)))
     }
 
     /// Ends that, and removes the layer.

@@ -26,7 +26,7 @@ tests! {
         copies_of_an_image_file, what_hooks_confine_holds_for_all, checkpoints_of_one_task,
     }
     NESTED { tasks_share_a_container, who_may_write }
-    ALL { images_by_name, saved_at_the_end, saved_by_the_last_task, saved_under_any_name, what_is_not_saved_stays, a_save_that_is_cut_off, a_running_step_is_saved, signals_of_a_script_that_is_saved, saving_writes_through_no_link, what_a_team_saves, what_leads_to_a_teams_bundle_is_saved, links_in_the_place_of_a_layer, the_place_to_save_is_no_link }
+    ALL { images_by_name, saved_at_the_end, saved_by_the_last_task, saved_under_any_name, what_is_not_saved_stays, a_layer_that_is_not_seen, a_save_that_is_cut_off, a_running_step_is_saved, signals_of_a_script_that_is_saved, saving_writes_through_no_link, what_a_team_saves, what_leads_to_a_teams_bundle_is_saved, links_in_the_place_of_a_layer, the_place_to_save_is_no_link }
     USER { end_by_root, mounts_in_tmpfs_stop_nobody, environment_of_somebody_else }
 }
 
@@ -1474,8 +1474,8 @@ fn a_save_that_is_cut_off(ctx: &Ctx) {
     };
     let saved = |number| of(number).with("RT_CONTAINER_SAVE", file.display().to_string());
     let end_step = |step: &Step<'_>| step.environment(0, ctx.rt(["slurm", "end"]));
-    let begun = |job: &mut Job, id: &str| {
-        let note = ctx.path("state").join(id).join("unsaved");
+    let begun = |job: &mut Job, step: &Step<'_>| {
+        let note = ctx.path("state").join(step.container()).join(format!("unsaved.42.{}", step.step));
         eventually("a save", || match fs::symlink_metadata(&note).is_ok() {
             true => Some(()),
             false => job.child.try_wait().unwrap().map(|_| ()),
@@ -1486,7 +1486,7 @@ fn a_save_that_is_cut_off(ctx: &Ctx) {
         for _ in 0..20 {
             let step = saved(number);
             let mut job = start(&step);
-            begun(&mut job, &step.container());
+            begun(&mut job, &step);
             sys::kill(job.pid(), signal).unwrap();
             let out = job.wait();
             if out.code != 0 {
@@ -1556,6 +1556,41 @@ fn a_running_step_is_saved(ctx: &Ctx) {
     end(vec![running]);
     own.environment(0, ctx.rt(["slurm", "end"])).silent();
     assert!(layers(ctx).is_empty());
+    // The end of that step ends the program, and what it has written is saved nevertheless.
+    fs::remove_file(&file).unwrap();
+    let running = own.task(0, &["write /first x", "pause"]);
+    let joined = saving("42.0").task(0, &["write /second y", "pause"]);
+    end(vec![running]);
+    own.environment(0, ctx.rt(["slurm", "end"])).silent();
+    assert_eq!(layers(ctx).len(), 1);
+    assert_eq!(joined.wait().code, 137);
+    assert!(fs::read(&file).unwrap().starts_with(b"hsqs"));
+    ctx.rt(["slurm", "delete", "42"]).silent();
+    assert!(layers(ctx).is_empty());
+    // Of two steps that save it, each has its own word: what the one could not save stays when the other has.
+    fs::remove_file(&file).unwrap();
+    let own = Step { step: 2, ..base.again() };
+    ctx.remember(&own.container());
+    let own = own.saved_as(ctx.path("own.sqsh"), 1);
+    let running = own.task(0, &["write /first x", "pause"]);
+    let place = ctx.mkdir("place");
+    let joined =
+        with_name(&base, 42, 1, "42.2").with("RT_CONTAINER_IMAGE", "").saved_as(place.join("x.sqsh"), 1);
+    let joined = joined.task(0, &["write /second y", "pause"]);
+    fs::remove_dir(&place).unwrap();
+    let kill_child = |job: &Job| {
+        children(job.pid() as u32).iter().for_each(|pid| sys::kill(*pid as i32, libc::SIGKILL).unwrap());
+    };
+    kill_child(&joined);
+    let out = joined.wait();
+    assert!(out.stderr.contains("place: ") && out.stderr.contains("stays in"), "{out:?}");
+    kill_child(&running);
+    running.wait();
+    assert!(fs::read(ctx.path("own.sqsh")).unwrap().starts_with(b"hsqs"));
+    own.environment(0, ctx.rt(["slurm", "end"])).silent();
+    assert_eq!(layers(ctx).len(), 1);
+    ctx.rt(["slurm", "save", &own.container()]).arg(&file).env("PATH", images::search_path(ctx)).ok();
+    ctx.rt(["slurm", "delete", "42"]).silent();
     // Of one in memory nothing can be saved.
     let in_memory = named().with("RT_CONTAINER_TMPFS", "/dev/shm").task(0, &["ready", "pause"]);
     let out = saving("42.0").command(0, &["say no"]).run();
@@ -1842,6 +1877,37 @@ fn what_is_not_saved_stays(ctx: &Ctx) {
     ctx.rt(["slurm", "delete", "42"]).silent();
     step.empty();
     assert!(layers(ctx).is_empty());
+}
+
+/// `rt slurm end` may be outside of the job's own /tmp, in which the layer is.
+fn a_layer_that_is_not_seen(ctx: &Ctx) {
+    let path = images::search_path(ctx);
+    let file = ctx.path("out.sqsh");
+    let step = Step::read_only(ctx).saved_as(&file, 1);
+    let killed = step.task(0, &["write /result x", "pause"]);
+    children(killed.pid() as u32).iter().for_each(|pid| sys::kill(*pid as i32, libc::SIGSTOP).unwrap());
+    sys::kill(killed.pid(), libc::SIGKILL).unwrap();
+    killed.wait();
+    let layers_of = ctx.path(&format!("rt-layers-{}", sys_uid(ctx)));
+    for is_made_anew in [false, true] {
+        fs::rename(&layers_of, ctx.path("seen")).unwrap();
+        if is_made_anew {
+            ctx.mkdir(layers_of.file_name().unwrap().to_str().unwrap());
+        }
+        let out = step.environment(0, ctx.rt(["slurm", "end"])).run();
+        // Of that its user is told once.
+        assert_eq!(
+            (out.code, out.stderr.contains("srun --jobid=")),
+            if is_made_anew { (0, false) } else { (1, true) },
+            "{out:?}"
+        );
+        let _ = fs::remove_dir(&layers_of);
+        fs::rename(ctx.path("seen"), &layers_of).unwrap();
+    }
+    ctx.rt(["slurm", "save", &step.container()]).arg(&file).env("PATH", &path).ok();
+    assert!(fs::read(&file).unwrap().starts_with(b"hsqs"));
+    ctx.rt(["slurm", "delete", "42"]).silent();
+    step.empty();
 }
 
 /// A container that TmpFS is mounted in writes beside its own layer. What it makes there is neither written through nor read

@@ -48,13 +48,13 @@ pub(super) fn end(call: &Call) -> Result<u8> {
     let named = TaskId::parse(&id).ok_or_else(|| err!("{id:?} is no id of a task"))?;
     let store = open_store_of_job(call)?;
     let container = container_to_save(&store, &request, &named)?;
-    let unsaved = |id: &str| store.find(id)?.map_or(Ok(None), |dir| dir.unsaved());
+    let step = step_name(&named);
     // The last of the tasks has saved it, unless one was killed, or that one.
     let has_saved = |tasks| {
-        let ended = store.container(&container).and_then(|dir| dir.ended(&step_name(&named)));
+        let ended = store.container(&container).and_then(|dir| dir.ended(&step));
         ended.is_ok_and(|ended| ended >= tasks)
     };
-    let is_due = match unsaved(&container)? {
+    let is_due = match store.find(&container)?.map_or(Ok(None), |dir| dir.unsaved(&step))? {
         Some(unsaved) => unsaved == Unsaved::Pending,
         None => !request.tasks.is_some_and(has_saved),
     };
@@ -70,10 +70,10 @@ pub(super) fn end(call: &Call) -> Result<u8> {
         saved
     });
     let tasks = format!("{}.-1", named.container);
-    match unsaved(&named.container)? {
-        // It is the job's now, whose end removes it.
-        Some(_) => container::tasks_kill(&store, &tasks, libc::SIGKILL)?,
-        None => container::tasks_delete(&store, &tasks)?,
+    match store.find(&named.container)?.map_or(Ok(false), |dir| dir.is_unsaved())? {
+        // It is the job's now, whose end removes it. Another step may be the one that is to save it.
+        true => container::tasks_kill(&store, &tasks, libc::SIGKILL)?,
+        false => container::tasks_delete(&store, &tasks)?,
     }
     saved
 }

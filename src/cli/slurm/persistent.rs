@@ -141,6 +141,7 @@ fn container_of_step(store: &Store, name: &str, tmpfs: &Path) -> Result<Option<N
         is_file,
         file: None,
         image_name: String::new(),
+        layers: store::layers_note(&layer),
         layer,
         global: false,
         maker: maker.to_string(),
@@ -201,15 +202,19 @@ pub(super) fn persistent_request(
             }
             named.kept
         }
-        None => PersistentContainer {
-            image: resolved(image)?,
-            is_file,
-            file: is_file.then(|| store::file_note(image)).transpose()?,
-            image_name: request.image.as_ref().map_or_else(|| Ok(String::new()), image_text)?,
-            layer: on_disk.map_or_else(|| store::layer_directory(request.tmpfs(), &id.container), Ok)?,
-            global: request.name.as_ref().is_some_and(|name| name.global),
-            maker: step_name(id),
-        },
+        None => {
+            let layer = on_disk.map_or_else(|| store::layer_directory(request.tmpfs(), &id.container), Ok)?;
+            PersistentContainer {
+                image: resolved(image)?,
+                is_file,
+                file: is_file.then(|| store::file_note(image)).transpose()?,
+                image_name: request.image.as_ref().map_or_else(|| Ok(String::new()), image_text)?,
+                layers: store::layers_note(&layer),
+                layer,
+                global: request.name.as_ref().is_some_and(|name| name.global),
+                maker: step_name(id),
+            }
+        }
     };
     let (must_run, own_mounts) = (mode == Some(Mode::Exec) || is_steps, mode == Some(Mode::NoExec));
     Ok(Some(PersistentRequest {

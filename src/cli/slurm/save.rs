@@ -1,6 +1,6 @@
 //! `rt slurm save`: the root of a container as an image file, when its last task has ended.
 
-use super::open_store_of_job;
+use super::{open_store_of_job, step_name};
 use crate::cli::companion::with_companion;
 use crate::cli::{Call, create};
 use crate::container;
@@ -9,7 +9,7 @@ use rt_cli::flag::{LOG, LOG_FORMAT, LOG_LEVEL};
 use rt_image_store::image_file::ImageKind;
 use rt_launch::task::TaskId;
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, disk, err, fd, log, look, process, start, unique};
+use rt_sys::{bail, disk, err, fd, log, process, start, unique};
 use rustix::fs::{self, Access, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -88,21 +88,19 @@ pub(super) fn save_of_step(
     ends: &[i32],
 ) -> Result<u8> {
     let dir = store.container(container)?;
+    let step = step_name(id);
     // Before it begins: whatever ends this process, the layer stays.
-    dir.note_unsaved(Unsaved::Pending)?;
-    let step = id.step.to_string();
+    dir.note_unsaved(&step, Unsaved::Pending)?;
     let saved = save_in_child(call, store, container, &step, path, ends);
     let kept = store.persistent(container);
-    // Where the kernel does not say, it counts as there.
-    let has_layer = match &kept {
-        Ok(kept) => kept.as_ref().is_some_and(|kept| look::is_dir(&kept.layer).unwrap_or(true)),
-        Err(_) => true,
-    };
-    if matches!(saved, Ok(0)) || !has_layer {
+    let is_seen =
+        kept.as_ref().map_or(Some(true), |kept| kept.as_ref().map_or(Some(false), |kept| kept.has_layer()));
+    // Where nobody can say, it counts as there.
+    if matches!(saved, Ok(0)) || is_seen == Some(false) {
         dir.note_saved(&step)?;
         return saved;
     }
-    dir.note_unsaved(Unsaved::Failed)?;
+    dir.note_unsaved(&step, Unsaved::Failed)?;
     let failed = format!("container {container} was not saved as {}", path.display());
     match kept {
         // The job ends with its script.
@@ -113,9 +111,12 @@ pub(super) fn save_of_step(
             let root = crate::cli::root(call)?;
             let root = root.map(|root| format!("--root {} ", root.display())).unwrap_or_default();
             let until = if kept.global { "" } else { " until the job ends" };
+            let place = match is_seen {
+                Some(_) => "on this node",
+                None => "in a step of the job on this node (srun --jobid=JOB --overlap)",
+            };
             log::tell(format_args!(
-                "{failed}: what was written to it stays in {}{until}, and on this node rt {root}slurm save {container} \
-                 FILE saves it",
+                "{failed}: what was written to it stays in {}{until}, and {place} rt {root}slurm save {container} FILE saves it",
                 kept.layer.display()
             ));
         }

@@ -122,9 +122,15 @@ fn task_and_save(call: &Call, request: &StepContainer, tasks: usize, path: &Path
     check_place_to_save(path)?;
     let id = task_id(call, request)?;
     let named = TaskId::parse(&id).ok_or_else(|| err!("{id:?} is no id of a task"))?;
-    // Before the program runs: the step that `JOB.STEP` names may have ended when it has.
-    let container = named_container(call, &store_of_job(call)?, request, &named)?
-        .map_or_else(|| container_of(request, &named), |container| container.id);
+    let (store, step) = (store_of_job(call)?, step_name(&named));
+    // Before the program runs: the step that `JOB.STEP` names may have ended when it has, and leaves what is to be saved.
+    let container = match named_container(call, &store, request, &named)? {
+        Some(container) => {
+            store.container(&container.id)?.note_unsaved(&step, Unsaved::Pending)?;
+            container.id
+        }
+        None => container_of(request, &named),
+    };
     let program = start::program()?;
     let mut command = Command::new(&program);
     command.args(crate::cli::own_words()).env(SAVED_BY_PARENT, "1");
@@ -140,8 +146,8 @@ fn task_and_save(call: &Call, request: &StepContainer, tasks: usize, path: &Path
     }
     let dir = store.container(&container)?;
     // Before the task counts as ended: where all do, and nothing is noted, the container is saved.
-    dir.note_unsaved(Unsaved::Pending)?;
-    if dir.note_end(&step_name(&named), named.task.unwrap_or(0))? < tasks {
+    dir.note_unsaved(&step, Unsaved::Pending)?;
+    if dir.note_end(&step, named.task.unwrap_or(0))? < tasks {
         return Ok(code);
     }
     let saved = save_of_step(call, &store, &container, &named, path, &[])?;
