@@ -395,7 +395,7 @@ pub(crate) struct Running {
     pub(crate) outputs: [Option<File>; 2],
 }
 
-/// Executes a program as `user`, or as this process' user. It inherits no descriptor but its output's. Below a program of a
+/// Executes a program as `user`, or as this process' user, with the mounts of the namespace `mounts` where one is given. It inherits no descriptor but its output's. Below a program of a
 /// user stands a keeper, which is still root where this process is: nothing that the program leaves outlives the program.
 ///
 /// slurmstepd has threads, and may be anywhere in its locks: nothing that takes one, or that is registered for fork(3), is
@@ -405,6 +405,7 @@ pub(crate) fn start(
     arguments: &[&CStr],
     environment: &[CString],
     user: Option<&User>,
+    mounts: Option<RawFd>,
 ) -> io::Result<Running> {
     let program = CString::new(program.as_os_str().as_bytes())?;
     let null = File::options().read(true).open("/dev/null")?;
@@ -420,7 +421,7 @@ pub(crate) fn start(
     let pid = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
     if pid == 0 {
         // SAFETY: this is the child, and the strings are its copies.
-        unsafe { become_program(&program, &argv, &envp, ends, user) }
+        unsafe { become_program(&program, &argv, &envp, ends, user, mounts) }
     }
     let kept = user.is_some();
     let pid = libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 0).ok_or_else(io::Error::last_os_error)?;
@@ -456,11 +457,19 @@ unsafe fn become_program(
     envp: &[*const c_char],
     ends: [RawFd; 3],
     user: Option<&User>,
+    mounts: Option<RawFd>,
 ) -> ! {
     // SAFETY: system calls with numbers, and with memory of this process.
     unsafe {
         // Nobody may look into what is still a copy of slurmstepd once it is the user's. exec sets it again.
         libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
+        if let Some(mounts) = mounts {
+            // Root may be the real user alone. Where it fails, the program sees what slurmstepd sees, and says what it does not find.
+            if libc::getuid() == 0 {
+                libc::syscall(libc::SYS_setresuid, 0, 0, 0);
+            }
+            libc::setns(mounts, libc::CLONE_NEWNS);
+        }
         for (target, end) in ends.iter().enumerate() {
             let target = target as c_int;
             if *end == target {

@@ -12,6 +12,7 @@
 mod arguments;
 mod entries;
 mod ffi;
+mod mounts;
 mod options;
 mod plugin;
 mod program;

@@ -3,6 +3,7 @@
 
 use crate::arguments::{self, Arguments};
 use crate::ffi::{self, BATCH, Context, Number, Spank, User};
+use crate::mounts::Mounts;
 use crate::options::{self, FORMS, Form, Options, PREFIXES};
 use crate::program::{Call, End};
 use std::collections::BTreeSet;
@@ -30,6 +31,8 @@ struct State {
     prepared: Prepared,
     tasks_ended: u32,
     user: Option<User>,
+    /// How the mounts of the job are reached when its tasks have ended.
+    mounts: Option<Mounts>,
     /// Until when the user wants a container with a name to stay, where he says so (RT_CONTAINER_SCOPE).
     scope: Option<Vec<u8>>,
     /// The environment of `rt` on this node.
@@ -291,6 +294,7 @@ fn submit() -> i32 {
         arguments: &[c"rt", c"slurm", c"digest", &operand],
         environment: &own,
         user: None,
+        mounts: None,
         limit: Some(Duration::from_secs(60)),
         says_end: false,
     };
@@ -336,6 +340,7 @@ fn broadcast(state: &State, spank: &Spank) -> Result<(), String> {
         arguments: &[c"rt", c"slurm", c"broadcast", &job],
         environment: &environment_of_rt(&own, &variables),
         user: None,
+        mounts: None,
         limit: None,
         says_end: false,
     };
@@ -434,6 +439,8 @@ pub(crate) fn prepare(spank: &Spank, _: &[&CStr]) -> i32 {
     variables.push(("RT_CONTAINER_ARGV0", Vec::new()));
     state.environment = environment_of_rt(&environment, &variables);
     state.user = user(spank);
+    // Without it, what tasks leave is looked for among the mounts of slurmstepd.
+    state.mounts = Mounts::new().ok();
     for (name, value) in &variables {
         set(spank, name, value);
     }
@@ -442,6 +449,7 @@ pub(crate) fn prepare(spank: &Spank, _: &[&CStr]) -> i32 {
         arguments: &[c"rt", c"slurm", c"prepare"],
         environment: &state.environment,
         user: state.user.as_ref(),
+        mounts: None,
         limit: Some(state.arguments.launch_wait),
         says_end: false,
     };
@@ -514,6 +522,12 @@ pub(crate) fn task(spank: &Spank, _: &[&CStr]) -> i32 {
         // Slurm would start the task on the host if plugstack.conf calls the plugin optional.
         ffi::end_task();
     }
+    if let Some(Err(e)) = state.mounts.as_ref().map(Mounts::hand_over) {
+        // Another task may have done it.
+        if e.kind() != ErrorKind::WouldBlock {
+            ffi::error(&format!("the mounts of the job cannot be reached when its step has ended: {e}"));
+        }
+    }
     let Ok(program) = CString::new(state.arguments.task_program().into_os_string().into_vec()) else {
         ffi::end_task()
     };
@@ -552,7 +566,8 @@ pub(crate) fn task_exit(spank: &Spank, _: &[&CStr]) -> i32 {
         return 0;
     }
     // Tasks that were not killed have saved it themselves.
-    end(&state, &state.environment, Some(limit_in_step(SAVE_LIMIT)))
+    let environment = state.environment.clone();
+    end(&mut state, &environment, Some(limit_in_step(SAVE_LIMIT)))
 }
 
 /// How long a call at the end of a step may take, at most `most`. Slurm drains the node of a step that has been killed and does not end
@@ -565,11 +580,11 @@ fn limit_in_step(most: Duration) -> Duration {
 
 /// slurm_spank_exit: in slurmstepd, as root, when nothing of the step runs any more.
 pub(crate) fn exit(_: &Spank, _: &[&CStr]) -> i32 {
-    let state = state();
+    let mut state = state();
     if ffi::context() == Context::Remote && state.enabled && state.prepared == Prepared::Yes {
         let mut environment = state.environment.clone();
         environment.retain(|entry| !entry.to_bytes().starts_with(b"RT_CONTAINER_SAVE="));
-        end(&state, &environment, Some(limit_in_step(END_LIMIT)));
+        end(&mut state, &environment, Some(limit_in_step(END_LIMIT)));
     }
     0
 }
@@ -597,6 +612,7 @@ pub(crate) fn job_epilog(spank: &Spank, words: &[&CStr]) -> i32 {
         arguments: &[c"rt", c"slurm", c"end"],
         environment: &environment,
         user: None,
+        mounts: None,
         limit: Some(END_LIMIT),
         says_end: false,
     };
@@ -616,14 +632,15 @@ fn has_copies(tmpfs: &str, job: u32, limit: Duration) -> bool {
     }
 }
 
-/// `rt slurm end` as the user.
-fn end(state: &State, environment: &[CString], limit: Option<Duration>) -> i32 {
+/// `rt slurm end` as the user, with the mounts of the job.
+fn end(state: &mut State, environment: &[CString], limit: Option<Duration>) -> i32 {
     let Some(user) = &state.user else { return 0 };
     let call = Call {
         program: &state.arguments.rt,
         arguments: &[c"rt", c"slurm", c"end"],
         environment,
         user: Some(user),
+        mounts: state.mounts.as_mut().and_then(Mounts::of_job),
         limit,
         says_end: true,
     };

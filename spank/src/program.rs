@@ -4,6 +4,7 @@ use crate::ffi::{self, Running, User};
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::fd::RawFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,8 @@ pub(crate) struct Call<'a> {
     pub(crate) environment: &'a [CString],
     /// Who calls; `None` is who this process is.
     pub(crate) user: Option<&'a User>,
+    /// The namespace whose mounts it has; `None` for those of this process.
+    pub(crate) mounts: Option<RawFd>,
     pub(crate) limit: Option<Duration>,
     /// What it says when the limit has ended it is passed on, too: for a save, where what was to be saved is now.
     pub(crate) says_end: bool,
@@ -41,7 +44,7 @@ impl Call<'_> {
     /// then is about an early end ([`Call::says_end`]). Of more than [`MOST_LINES`] it gets `and more` and the last one, which says
     /// why `rt` has failed.
     pub(crate) fn run(&self, mut line: impl FnMut(&str)) -> io::Result<End> {
-        let running = ffi::start(self.program, self.arguments, self.environment, self.user)?;
+        let running = ffi::start(self.program, self.arguments, self.environment, self.user, self.mounts)?;
         let (mut passed, says_end) = (0, self.says_end);
         let mut last = None;
         let end = watch(running, self.limit, [libc::SIGTERM, libc::SIGKILL], GRACE, |late, text| {
@@ -139,6 +142,7 @@ mod tests {
             arguments: &[c"sh", c"-c", &script],
             environment: &[c"PATH=/usr/bin:/bin".to_owned(), c"COLOUR=red".to_owned()],
             user: None,
+            mounts: None,
             limit,
             says_end: script.to_bytes().ends_with(b"# heard"),
         };
@@ -205,7 +209,8 @@ mod tests {
     fn what_cannot_be_killed_is_left_alone() {
         let environment = [c"PATH=/usr/bin:/bin".to_owned()];
         let script = c"echo $$; exec sleep 60";
-        let running = ffi::start(Path::new("/bin/sh"), &[c"sh", c"-c", script], &environment, None).unwrap();
+        let running =
+            ffi::start(Path::new("/bin/sh"), &[c"sh", c"-c", script], &environment, None, None).unwrap();
         let pid = running.number();
         // Signal 0 ends nothing.
         let (start, limit) = (Instant::now(), Duration::from_millis(100));
@@ -230,6 +235,7 @@ mod tests {
             arguments: &arguments,
             environment: &environment,
             user: Some(&user()),
+            mounts: None,
             limit,
             says_end: false,
         }
@@ -272,7 +278,8 @@ mod tests {
         let script = c"echo $$; trap '' TERM; while :; do sleep 0.05; done";
         let environment = [c"PATH=/usr/bin:/bin".to_owned()];
         let running =
-            ffi::start(Path::new("/bin/sh"), &[c"sh", c"-c", script], &environment, Some(&user())).unwrap();
+            ffi::start(Path::new("/bin/sh"), &[c"sh", c"-c", script], &environment, Some(&user()), None)
+                .unwrap();
         let (start, grace) = (Instant::now(), Duration::from_millis(300));
         let end = watch(running, limit, [libc::SIGTERM, libc::SIGKILL], grace, |_, _| {});
         assert!(matches!(end, End::Late) && start.elapsed() < Duration::from_secs(30));
@@ -285,6 +292,7 @@ mod tests {
             arguments: &[c"x"],
             environment: &[],
             user: None,
+            mounts: None,
             limit: None,
             says_end: false,
         };

@@ -1,0 +1,101 @@
+//! The mounts of a job that has its own (job_container/tmpfs).
+//!
+//! slurmstepd is not among them, but what it has `rt` do at the end of a step is about layers in the job's own TmpFS. When no task of the
+//! step lives any more, nothing leads there: so a task hands its mount namespace to slurmstepd before its program runs.
+
+use rustix::net::{
+    self, RecvAncillaryBuffer, RecvAncillaryMessage, SendAncillaryBuffer, SendAncillaryMessage,
+};
+use rustix::net::{RecvFlags, SendFlags};
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixDatagram;
+
+/// Made in slurmstepd before it has tasks, which are its forks.
+pub(crate) struct Mounts {
+    /// The namespaces of slurmstepd.
+    own: [u64; 3],
+    /// What a task sends on, and what slurmstepd receives on. An exec closes both.
+    sender: UnixDatagram,
+    receiver: UnixDatagram,
+    of_job: Option<OwnedFd>,
+}
+
+impl Mounts {
+    pub(crate) fn new() -> io::Result<Mounts> {
+        let (sender, receiver) = UnixDatagram::pair()?;
+        Ok(Mounts { own: namespaces()?, sender, receiver, of_job: None })
+    }
+
+    /// In the process that will be a task. In another user or PID namespace (namespace/linux) /proc shows other numbers for processes
+    /// than `rt` outside of it would look for, and it is not entered.
+    pub(crate) fn hand_over(&self) -> io::Result<()> {
+        let ([mounts, others @ ..], [own_mounts, own_others @ ..]) = (namespaces()?, self.own);
+        if mounts == own_mounts || others != own_others {
+            return Ok(());
+        }
+        let own = File::open("/proc/self/ns/mnt")?;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let sent = [own.as_fd()];
+        control.push(SendAncillaryMessage::ScmRights(&sent));
+        // One is enough: where many wait already, this one need not.
+        net::sendmsg(&self.sender, &[IoSlice::new(&[0])], &mut control, SendFlags::DONTWAIT)?;
+        Ok(())
+    }
+
+    /// In slurmstepd: the namespace that a task has handed over, if one has.
+    pub(crate) fn of_job(&mut self) -> Option<RawFd> {
+        if self.of_job.is_none() {
+            self.of_job = receive(&self.receiver);
+        }
+        self.of_job.as_ref().map(OwnedFd::as_raw_fd)
+    }
+}
+
+/// The descriptor that waits at `socket`, if one does.
+fn receive(socket: &UnixDatagram) -> Option<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    net::recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, flags).ok()?;
+    control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    })
+}
+
+/// Which namespaces this process is in: of mounts, processes and users.
+fn namespaces() -> io::Result<[u64; 3]> {
+    let number = |kind| std::fs::metadata(format!("/proc/self/ns/{kind}")).map(|found| found.ino());
+    Ok([number("mnt")?, number("pid")?, number("user")?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_is_handed_over() {
+        let mut mounts = Mounts::new().unwrap();
+        mounts.hand_over().unwrap();
+        assert_eq!(mounts.of_job(), None, "of slurmstepd's own mounts nothing is to be entered");
+        mounts.own[1] += 1;
+        mounts.own[0] += 1;
+        mounts.hand_over().unwrap();
+        assert_eq!(mounts.of_job(), None, "processes have other numbers there");
+        mounts.own[1] -= 1;
+        // Each task does, and none waits.
+        for _ in 0..2000 {
+            let _ = mounts.hand_over();
+        }
+        let received = mounts.of_job().unwrap();
+        let found = std::fs::metadata(format!("/proc/self/fd/{received}")).unwrap().ino();
+        assert_eq!(found + 1, mounts.own[0]);
+        assert_eq!(mounts.of_job(), Some(received), "for the second call, too");
+    }
+}
