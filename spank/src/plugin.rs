@@ -567,7 +567,7 @@ pub(crate) fn task_exit(spank: &Spank, _: &[&CStr]) -> i32 {
     }
     // Tasks that were not killed have saved it themselves.
     let environment = state.environment.clone();
-    end(&mut state, &environment, Some(limit_in_step(SAVE_LIMIT)))
+    end(&mut state, &environment, Some(limit_in_step(SAVE_LIMIT)), true)
 }
 
 /// How long a call at the end of a step may take, at most `most`. Slurm drains the node of a step that has been killed and does not end
@@ -584,7 +584,7 @@ pub(crate) fn exit(_: &Spank, _: &[&CStr]) -> i32 {
     if ffi::context() == Context::Remote && state.enabled && state.prepared == Prepared::Yes {
         let mut environment = state.environment.clone();
         environment.retain(|entry| !entry.to_bytes().starts_with(b"RT_CONTAINER_SAVE="));
-        end(&mut state, &environment, Some(limit_in_step(END_LIMIT)));
+        end(&mut state, &environment, Some(limit_in_step(END_LIMIT)), false);
     }
     0
 }
@@ -633,7 +633,7 @@ fn has_copies(tmpfs: &str, job: u32, limit: Duration) -> bool {
 }
 
 /// `rt slurm end` as the user, with the mounts of the job.
-fn end(state: &mut State, environment: &[CString], limit: Option<Duration>) -> i32 {
+fn end(state: &mut State, environment: &[CString], limit: Option<Duration>, saves: bool) -> i32 {
     let Some(user) = &state.user else { return 0 };
     let call = Call {
         program: &state.arguments.rt,
@@ -646,7 +646,16 @@ fn end(state: &mut State, environment: &[CString], limit: Option<Duration>) -> i
     };
     match call.run(|line| ffi::say(plain(line))) {
         Ok(End::Status(0, _)) => 0,
-        end => failed(&format!("rt slurm end: {}", reason(&end, &[]))),
+        end => {
+            // Where it could say nothing itself.
+            let was_cut_off = saves && !matches!(end, Ok(End::Status(..=128, _)));
+            let stays = if was_cut_off {
+                ": what it has not saved stays until the job ends (rt list, rt slurm save)"
+            } else {
+                ""
+            };
+            failed(&format!("rt slurm end: {}{stays}", reason(&end, &[])))
+        }
     }
 }
 

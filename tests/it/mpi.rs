@@ -110,6 +110,7 @@ fn beside_what_is_bound(ctx: &Ctx) {
     let at = |source: &Path, place: &str| format!("{}:{place}", source.display());
     let (hosts, read_only) = (at(&run, "/run"), at(&run, "/run:ro"));
     let (homes, homes_tmp, homes_mnt) = (at(&home, "/run"), at(&home, "/tmp"), at(&home, "/mnt"));
+    let (homes_rt, homes_mpi) = (at(&home, "/run/rt"), at(&home, "/run/rt/mpi"));
     let dev = "/dev:/dev:rbind";
     let run_with = |tmp: Option<&str>, place: &str, flags: &[&str]| {
         let bundle = image(ctx).ops(&[
@@ -139,6 +140,8 @@ fn beside_what_is_bound(ctx: &Ctx) {
         (None, "/dev", &["-v", &read_only]),
         (None, "/dev", &["-v", &homes]),
         (None, "/tmp", &["-v", &homes, "-v", dev]),
+        (None, "/dev", &["-v", &homes_rt]),
+        (None, "/dev", &["-v", &homes_mpi]),
         (None, "/mnt", &["-v", &hosts, "-v", dev, "-v", &homes_tmp]),
         (Some("run"), "/mnt", &["-v", &hosts, "-v", dev]),
         // The root lacks a directory: the image's own are mounted one by one.

@@ -307,9 +307,9 @@ struct OwnMount {
     device: Vec<u8>,
 }
 
-/// True where `place`, right below the container's root, is a directory that is no bind's: the image's, where a hook makes things
+/// True where `place` is a directory that is no bind's: the image's, where a hook makes things
 /// in a cover, or a tmpfs of the container's own. A link is neither.
-pub(super) fn is_own(container: &Tree, place: &str) -> bool {
+pub(super) fn is_own(container: &Tree, place: &Path) -> bool {
     let Some(found) = container.directory(place) else { return false };
     if !found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
         return true;
@@ -317,7 +317,7 @@ pub(super) fn is_own(container: &Tree, place: &str) -> bool {
     let (Ok(table), Some(root)) = (mount::table(), container.shown()) else { return false };
     let device = number(fs::makedev(found.stx_dev_major, found.stx_dev_minor));
     mount::shows_piece(&table, found.stx_mnt_id, root)
-        || own_mounts(&table, root).contains(&OwnMount { path: place.into(), device })
+        || own_mounts(&table, root).contains(&OwnMount { path: place.to_owned(), device })
 }
 
 /// The tmpfs mounts of the container that are nowhere else: what is made in them belongs to this container only.

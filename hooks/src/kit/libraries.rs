@@ -319,8 +319,14 @@ pub fn announce(edits: &mut Edits, container: &Tree) -> Result<()> {
 /// none of them will do, it cannot be made, which is an error that says what to do.
 pub fn private_dir(container: &Tree, hook: &str) -> PathBuf {
     let places = ["/run", "/dev", "/tmp", "/mnt", "/media", "/srv", "/opt"];
-    let place = places.into_iter().find(|dir| apply::is_own(container, dir)).unwrap_or("/run");
-    Path::new(place).join("rt").join(hook)
+    let dirs = places.map(|place| Path::new(place).join("rt").join(hook));
+    // Below the place, too, something may be bound.
+    let is_own = |dir: &Path| apply::is_own(container, dir) || !container.has(dir);
+    let fits = |dir: &&PathBuf| {
+        let [_, rt, place] = [0, 1, 2].map(|n| dir.ancestors().nth(n).unwrap_or(dir));
+        apply::is_own(container, place) && is_own(rt) && is_own(dir)
+    };
+    dirs.iter().find(fits).unwrap_or(&dirs[0]).clone()
 }
 
 /// The directory for programs: one of the container's PATH, if possible one with few entries. Each entry of a directory
