@@ -178,10 +178,7 @@ fn write_trees(
     if form.runs {
         written.bytes = run_file::wrap(&draft, FILE, false, &interrupt)?;
     }
-    match &old {
-        Some(old) => draft.replace(FILE, old)?,
-        None => draft.publish(FILE)?,
-    }
+    put_in_place(&draft, target, replace, form, old)?;
     Ok(written)
 }
 
@@ -204,10 +201,7 @@ pub(crate) fn copy(source: &Path, target: &Path, replace: bool, runs: bool) -> R
     if runs {
         written = run_file::wrap(&draft, FILE, false, &interrupt)?;
     }
-    match &old {
-        Some(old) => draft.replace(FILE, old)?,
-        None => draft.publish(FILE)?,
-    }
+    put_in_place(&draft, target, replace, form, old)?;
     Ok(written)
 }
 
@@ -446,6 +440,25 @@ fn file_in(image: &Filesystem<FilePart>, path: &[&str]) -> squashfs::Result<Opti
         at = image.inode(found)?;
     }
     image.contents(&at, CONFIG_LIMIT)
+}
+
+/// Gives what was made in the draft its name, in the place of `old`. Where another image has come there meanwhile, as of a step that saves
+/// under the same name, the later one stays.
+fn put_in_place(
+    draft: &Draft,
+    target: &Path,
+    replace: bool,
+    form: Form,
+    mut old: Option<OwnedFd>,
+) -> Result<()> {
+    const TRIES: u32 = 20;
+    for _ in 1..TRIES {
+        match old.map_or_else(|| draft.publish(FILE), |old| draft.replace(FILE, &old)) {
+            Err(e) if replace && e.is(libc::EEXIST) => old = replaceable(target, replace, form)?,
+            put => return put,
+        }
+    }
+    Err(err!("{}: others write there, too", target.display()))
 }
 
 /// What is at `target`, which is to be replaced; none where nothing is.

@@ -26,7 +26,7 @@ tests! {
         copies_of_an_image_file, what_hooks_confine_holds_for_all, checkpoints_of_one_task,
     }
     NESTED { tasks_share_a_container, who_may_write }
-    ALL { images_by_name, saved_at_the_end, saved_by_the_last_task, saved_under_any_name, what_is_not_saved_stays, a_layer_that_is_not_seen, a_save_that_is_cut_off, a_running_step_is_saved, signals_of_a_script_that_is_saved, saving_writes_through_no_link, what_a_team_saves, what_leads_to_a_teams_bundle_is_saved, links_in_the_place_of_a_layer, the_place_to_save_is_no_link }
+    ALL { images_by_name, saved_at_the_end, saved_by_the_last_task, saved_under_any_name, saved_under_one_name, what_is_not_saved_stays, a_layer_that_is_not_seen, a_save_that_is_cut_off, a_running_step_is_saved, signals_of_a_script_that_is_saved, saving_writes_through_no_link, what_a_team_saves, what_leads_to_a_teams_bundle_is_saved, links_in_the_place_of_a_layer, the_place_to_save_is_no_link }
     USER { end_by_root, mounts_in_tmpfs_stop_nobody, environment_of_somebody_else }
 }
 
@@ -1848,6 +1848,25 @@ fn saved_under_any_name(ctx: &Ctx) {
     assert_eq!(fs::read_to_string(ctx.path("old.sqsh")).unwrap(), "hsqs of an earlier step");
     assert_eq!(fs::read_to_string(ctx.path("text")).unwrap(), "mine");
     assert!(!ctx.path("nothing").exists() && layers(ctx).is_empty());
+}
+
+/// Steps of a job, or jobs of an array, save under the same name at once: each writes a whole image, and the last one stays.
+fn saved_under_one_name(ctx: &Ctx) {
+    let base = Step::read_only(ctx);
+    let file = ctx.path("out.sqsh");
+    for round in 0..2 {
+        let steps: Vec<Step<'_>> = (0..4).map(|n| Step { step: 4 * round + n, ..base.again() }).collect();
+        steps.iter().for_each(|step| ctx.remember(&step.container()));
+        let steps: Vec<Step<'_>> = steps.into_iter().map(|step| step.saved_as(&file, 1)).collect();
+        let jobs: Vec<Job> = steps.iter().map(|step| step.command(0, &["write /result x"]).spawn()).collect();
+        for job in jobs {
+            let out = job.wait();
+            assert_eq!(out.code, 0, "{out:?}");
+        }
+        assert!(fs::read(&file).unwrap().starts_with(b"hsqs"));
+        steps.iter().for_each(|step| step.environment(0, ctx.rt(["slurm", "end"])).silent());
+    }
+    base.empty();
 }
 
 /// Where a save fails, what the step has written stays until the job's end, and its user is told how to save it.
