@@ -47,7 +47,12 @@ pub(super) fn prepare(call: &Call) -> Result<u8> {
         tell_what_is_ignored(&store, &request, &named.id);
         return crate::cli::print(format!("{}\n", named.kept.image.display()));
     }
-    match resolve(call, &request, true)? {
+    let found = match resolve(call, &request, true) {
+        // TmpFS may be the job's own (job_container/tmpfs), which the tasks see.
+        Err(e) if e.is(libc::ENOENT) && is_in_tmpfs(&request) => return Ok(0),
+        found => found?,
+    };
+    match found {
         Some(source) => {
             tell_of_memory(&request, &source);
             let (Source::Bundle(path) | Source::File(path)) = source;
@@ -56,6 +61,10 @@ pub(super) fn prepare(call: &Call) -> Result<u8> {
         // rt-pull has said why.
         None => Ok(1),
     }
+}
+
+fn is_in_tmpfs(request: &StepContainer) -> bool {
+    matches!(&request.image, Some(Image::Path(path)) if path.starts_with(request.tmpfs()))
 }
 
 /// Says to who asks for a root to write to that what is written takes the job's memory, where that is so.
