@@ -99,6 +99,8 @@ pub(crate) struct CreateOptions {
     pub image_file: Option<PathBuf>,
     /// Another name than `<bundle>/config.json` (crun's `--config`).
     pub config: Option<PathBuf>,
+    /// What was read there, where the caller has named it.
+    pub callers_config: Option<plan::CallersConfig>,
     /// What the caller gets of the container's first process.
     pub handover: Handover,
     /// Use chroot(2) instead of pivot_root(2) (for a ramfs root).
@@ -383,6 +385,9 @@ impl CreateOptions {
     /// Makes every path independent of the working directory, which will be the bundle.
     fn make_absolute(&mut self) -> Result<()> {
         self.handover.make_absolute()?;
+        if self.callers_config.is_none() && self.saved.is_none() {
+            self.callers_config = self.config.as_deref().map(plan::CallersConfig::read);
+        }
         let files = self.config.iter_mut().chain(&mut self.image_file).chain(&mut self.trace);
         for path in files.chain(&mut self.hooks_dirs) {
             *path = rt_sys::fd::absolute(&*path)?;

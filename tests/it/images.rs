@@ -18,7 +18,7 @@ tests! {
         starts_leave_one_mark, stores_that_are_read_only, words_of_somebody_else, words_of_somebody_else_are_not_read, words_below_a_mount_of_somebodys,
         programs_of_somebody_else_beside_rt,
         names_in_the_configured_registry, directories_above_are_exchanged, a_teams_bundle_by_a_config_of_the_callers,
-        hooks_beside_a_teams_bundle,
+        hooks_beside_a_teams_bundle, relative_paths_to_bundles_of_others,
     }
     USER {
         stores_of_each_user, stores_behind_links_of_others, bundles_of_a_team, bundles_of_the_callers_group, a_teams_bundle_that_was_moved, mounts_in_a_teams_bundle, marks_of_somebody_else, a_mark_below_a_mount_of_somebodys, words_with_an_acl,
@@ -1146,6 +1146,18 @@ fn a_teams_bundle_that_was_moved(ctx: &Ctx) {
     let leak = ctx.path("leak.sqsh").display().to_string();
     let leak = leak.as_str();
     fs::write(ctx.mkdir("secret").join("key"), "k").unwrap();
+    let callers = ctx.bundle().ops(&["say own"]);
+    callers.write();
+    let callers = callers.dir.to_str().unwrap();
+    // Nor is its config the caller's word for another bundle.
+    let configs = [
+        ["-f", "config.json", callers],
+        ["-f", "./rootfs/../config.json", callers],
+        ["-f", "/proc/self/cwd/config.json", callers],
+        ["-f", "config.json", "."],
+    ];
+    let configs_above = [["-f", "../config.json", callers], ["-f", "../config.json", ".."]];
+    let by_config_and_id = ["-b", ".", "-f", "./config.json", &id];
     for is_callers_directory in [false, true] {
         give_to(&ctx.path("images"), 12345);
         let moves = match is_callers_directory {
@@ -1166,6 +1178,9 @@ fn a_teams_bundle_that_was_moved(ctx: &Ctx) {
             if !is_callers_directory {
                 ways.extend([(inside.as_path(), &[".."][..]), (above, &by_entry)]);
             }
+            ways.extend(configs.iter().map(|words| (at.as_path(), &words[..])));
+            ways.extend(configs_above.iter().map(|words| (inside.as_path(), &words[..])));
+            ways.push((&at, &by_config_and_id));
             for (cwd, words) in ways {
                 let run = rt(ctx, &[&["run"], words].concat()).cwd(cwd);
                 run.fails(&["others can write", "hooks, mount /mnt", "its whole path names it"]);
@@ -1181,8 +1196,11 @@ fn a_teams_bundle_that_was_moved(ctx: &Ctx) {
             fs::remove_file(&root).unwrap();
             fs::rename(at.join("root"), &root).unwrap();
             // By its whole path it is the caller's choice.
-            rt(ctx, &["run", at.to_str().unwrap(), "--", "/probe"]).ok();
-            fs::remove_file(&hooked).unwrap();
+            let config = at.join("config.json");
+            for words in [&[at.to_str().unwrap()][..], &["-f", config.to_str().unwrap(), callers]] {
+                rt(ctx, &[&["run"], words, &["--", "/probe"]].concat()).ok();
+                fs::remove_file(&hooked).unwrap();
+            }
             fs::rename(to, from).unwrap();
         }
     }
@@ -1194,6 +1212,7 @@ fn a_teams_bundle_that_was_moved(ctx: &Ctx) {
     fs::write(bundle.join("config.json"), spec.to_string()).unwrap();
     fs::rename(&bundle, &renamed).unwrap();
     rt(ctx, &["run", ".", "--", "/probe"]).cwd(&renamed).ok();
+    rt(ctx, &["run", "-f", "config.json", ".", "--", "/probe"]).cwd(&renamed).ok();
     fs::write(renamed.join("config.json"), text).unwrap();
     give_to(&renamed, 12345);
     let home = ctx.mkdir("home");
@@ -1209,6 +1228,43 @@ fn a_teams_bundle_that_was_moved(ctx: &Ctx) {
     }
     for (cwd, way) in [(&own, "."), (&home, "./bundle")] {
         rt(ctx, &["run", way, "--", "/probe"]).cwd(cwd).ok();
+        fs::remove_file(&hooked).unwrap();
+    }
+    forget(ctx);
+}
+
+/// What a bundle of another user's asks for counts by a relative path as by its whole one where it takes nothing of the host.
+fn relative_paths_to_bundles_of_others(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("only root gives files to others");
+    }
+    let limits = json!([{ "type": "RLIMIT_NOFILE", "soft": 100, "hard": 200 }]);
+    let bundle = ctx.bundle().with("/process/rlimits", limits).with("/root/readonly", json!(false));
+    let bundle = bundle.ops(&["rlimit 7", "say done"]);
+    bundle.write();
+    let config = bundle.dir.join("config.json");
+    let says_limits = fs::read_to_string(&config).unwrap();
+    fs::remove_file(&config).unwrap();
+    ctx.rt(["spec", "--bundle"]).arg(&bundle.dir).silent();
+    let mut spec: serde_json::Value = serde_json::from_str(&fs::read_to_string(&config).unwrap()).unwrap();
+    spec["process"]["args"] = json!(["/probe", "say done"]);
+    for text in [says_limits, spec.to_string()] {
+        fs::write(&config, &text).unwrap();
+        give_to(&bundle.dir, 12345);
+        let id = ctx.id();
+        for words in [&["run", "."][..], &["run", "-b", ".", &id], &["run", "-f", "config.json", "."]] {
+            let out = rt(ctx, words).cwd(&bundle.dir).ok();
+            assert!(out.stdout.ends_with("\"done\"\n"), "{words:?}: {out:?}");
+            assert_eq!(out.stdout.contains("[100,200]"), text.contains("RLIMIT"), "{words:?}: {out:?}");
+        }
+    }
+    // A pipe has no name, and is the caller's. The tests make it, and only root opens theirs.
+    if ctx.caller.host_ids().0 == 0 {
+        let hooked = ctx.path("hooked");
+        let touch = format!("echo x >{}", hooked.display());
+        spec["hooks"] = json!({ "createRuntime": [{ "path": "/bin/sh", "args": ["sh", "-c", touch] }] });
+        let by_pipe = ["run", "-f", "/dev/stdin", bundle.dir.to_str().unwrap()];
+        rt(ctx, &by_pipe).input(spec.to_string()).ok();
         fs::remove_file(&hooked).unwrap();
     }
     forget(ctx);

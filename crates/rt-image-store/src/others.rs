@@ -100,13 +100,43 @@ fn renamed(place: impl std::fmt::Display) -> String {
 /// directory that tells no more where it was when the caller entered it. Who has named a bundle by its whole path has chosen its owner,
 /// and so has he who names one in a directory of his own.
 pub(crate) fn may_be_moved(path: &Path, dir: &OwnedFd) -> Result<bool> {
+    Ok(names_what_moves(path)? && is_anothers(dir)?)
+}
+
+/// True for a relative path to a directory that is found there whatever its owner has made of its name.
+fn names_what_moves(path: &Path) -> Result<bool> {
     let starts_at_others = || -> Result<bool> {
         let here = fs::open(".", PLACE, Mode::empty()).context(|| "look at the current directory")?;
-        Ok(!caller::is_trusted(Owned::of(here)?.stat.st_uid))
+        Ok(!is_own(here)?)
     };
     // No name at its end: the directory, or one above it.
-    let may_be = path.file_name().is_none() || path.iter().any(crate::is_bundle_of) || starts_at_others()?;
-    Ok(may_be && is_anothers(dir)?)
+    Ok(path.file_name().is_none() || path.iter().any(crate::is_bundle_of) || starts_at_others()?)
+}
+
+fn is_own(file: impl AsFd) -> Result<bool> {
+    Ok(caller::is_trusted(Owned::of(file)?.stat.st_uid))
+}
+
+/// Opens the file `path` that the caller has named, once, to be read. Also says whether it counts as another user's: it is his or in a
+/// directory of his, and a relative path names it, or one through a descriptor, which both lead there whatever has become of its name.
+/// A pipe has no name, and is the caller's.
+///
+/// # Errors
+/// Those of openat2(2); EXDEV where another user's file system is mounted there.
+pub fn open_named_file(path: &Path) -> Result<(OwnedFd, bool)> {
+    /// PIPEFS_MAGIC (linux/magic.h).
+    const PIPES: u64 = 0x5049_5045;
+    let name = path.file_name().ok_or(Errno::ISDIR)?;
+    let above = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let dir = fs::open(above, PLACE, Mode::empty())?;
+    let flags = OFlags::RDONLY | OFlags::NOCTTY;
+    let file = fd::open_unserved(&dir, name, flags, ResolveFlags::empty()).map_err(fd::unserved_error)?;
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let way = fs::openat2(fs::CWD, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS);
+    let is_by_descriptor = matches!(way, Err(Errno::LOOP));
+    let may_be_moved = is_by_descriptor || path.is_relative() && names_what_moves(above)?;
+    let is_anothers = may_be_moved && fd::file_system(&file)? != PIPES && !(is_own(&file)? && is_own(&dir)?);
+    Ok((file, is_anothers))
 }
 
 /// True where the bundle `dir` or its config belongs to neither root nor the caller.
@@ -118,7 +148,7 @@ pub(crate) fn is_anothers(dir: &OwnedFd) -> Result<bool> {
     // In one that is his alone nobody else can have put a config.
     Ok(owned.strangers_can_write(dir)?
         && match open_config(dir) {
-            Ok(file) => !caller::is_trusted(Owned::of(file)?.stat.st_uid),
+            Ok(file) => !is_own(file)?,
             // What is no file that the caller can read is not his.
             Err(e) => !e.is(Errno::NOENT.raw_os_error()),
         })

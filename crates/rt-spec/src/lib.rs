@@ -89,7 +89,11 @@ impl Config {
         Self::of(dir.read(name.as_os_str()), name)
     }
 
-    fn of(text: Result<Vec<u8>>, path: &Path) -> Result<Self> {
+    /// The config in the `text` that was read from `path`.
+    ///
+    /// # Errors
+    /// It could not be read, or is none.
+    pub fn of(text: Result<Vec<u8>>, path: &Path) -> Result<Self> {
         let shown = || path.display().to_string();
         let text = text.map_err(|e| match e.errno() {
             Some(libc::ENOENT) => e.context(format!("JSON specification file {} not found", shown())),

@@ -5,10 +5,11 @@
 //! everything; a file may be anybody's. So this takes over what is named here, and nothing else: what runs, with which
 //! environment, in which namespaces, under which filter, on which file systems of the kernel.
 
+use crate::annotations::ANNOTATION_BYTES;
 use crate::hpc;
 use rt_sys::error::{Error, Result};
 use serde_json::{Map, Value, json};
-use std::path::Path;
+use std::path::{Component, Path};
 
 /// What is taken of `process`. Capabilities are not: by them the program could take away what covers the host's files.
 const PROCESS: [&str; 4] = ["args", "env", "cwd", "user"];
@@ -30,6 +31,8 @@ const ANNOTATIONS: [&str; 11] = [
     "rt.image.digest",
     "rt.image.resolved",
 ];
+/// What of `linux` names something of the host.
+const HOSTS: [&str; 3] = ["cgroupsPath", "intelRdt", "netDevices"];
 /// Annotations with these beginnings configure a runtime.
 const CONFIGURES: [&str; 3] = ["rt.", "run.oci.", "cdi.k8s.io/"];
 
@@ -44,7 +47,7 @@ pub fn config(text: &[u8], path: &Path, uid: u32, gid: u32) -> Result<Value> {
     }
     // Those that it makes, not those that are somewhere.
     let mut namespaces: Vec<Value> = list(&said["linux"]["namespaces"])
-        .filter(|namespace| namespace["path"].as_str().unwrap_or_default().is_empty())
+        .filter(|namespace| is_made(namespace))
         .map(|namespace| json!({ "type": namespace["type"] }))
         .collect();
     for kind in ["user", "mount"] {
@@ -72,34 +75,85 @@ pub fn config(text: &[u8], path: &Path, uid: u32, gid: u32) -> Result<Value> {
     Ok(config)
 }
 
+/// What the config `said` takes of the host, as it is to be shown: by hooks, mounts, devices and paths, and by annotations that steer.
+pub fn of_host(said: &Value) -> Vec<String> {
+    let mut all = hooks(said);
+    all.extend(mounts_but(said, shows_nothing_of_host));
+    let root = said["root"]["path"].as_str().unwrap_or_default();
+    if !Path::new(root).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
+        all.push(format!("root {root}"));
+    }
+    let linux = &said["linux"];
+    let is_allowed = |device: &Value| device["allow"] == true;
+    if list(&linux["devices"]).next().is_some() || list(&linux["resources"]["devices"]).any(is_allowed) {
+        all.push("devices".to_owned());
+    }
+    let joined = list(&linux["namespaces"]).filter(|namespace| !is_made(namespace));
+    all.extend(
+        joined.map(|namespace| format!("namespace {}", namespace["type"].as_str().unwrap_or_default())),
+    );
+    let is_said = |value: &Value| !(value.is_null() || value == "" || value == &json!({}));
+    let keys = HOSTS.iter().filter(|key| is_said(&linux[**key]));
+    all.extend(keys.map(|key| (*key).to_owned()));
+    if is_said(&linux["seccomp"]["listenerPath"]) {
+        all.push("listenerPath".to_owned());
+    }
+    all.extend(annotations_but(said, |key| is_taken_annotation(key) || key == ANNOTATION_BYTES));
+    all
+}
+
+/// True for a mount that [`mounts`] takes as it is, and for the host's /sys where nothing in it can be written, as `rt spec` has it.
+fn shows_nothing_of_host(mount: &Value) -> bool {
+    let says = |words: &[&str]| list(&mount["options"]).any(|said| words.iter().any(|word| said == word));
+    let is_read = |words: &[&str]| says(words) && !says(&["rw", "rrw"]);
+    let is_hosts_sys = ["destination", "source"].iter().all(|key| mount[key] == "/sys") && says(&["rbind"]);
+    match mount["type"].as_str() {
+        Some("cgroup" | "sysfs") if !says(&["ro", "rro"]) || says(&["rw", "rrw"]) => false,
+        _ => is_hosts_sys && is_read(&["rro"]) || !mounts(&json!([mount])).is_empty(),
+    }
+}
+
+fn hooks(said: &Value) -> Vec<String> {
+    let has_some =
+        said["hooks"].as_object().into_iter().flatten().any(|(_, of_stage)| list(of_stage).next().is_some());
+    has_some.then(|| "hooks".to_owned()).into_iter().collect()
+}
+
+fn mounts_but(said: &Value, is_taken: impl Fn(&Value) -> bool) -> impl Iterator<Item = String> {
+    let lost = list(&said["mounts"]).filter(move |mount| !is_taken(mount));
+    lost.filter_map(|mount| mount["destination"].as_str()).map(|place| format!("mount {place}"))
+}
+
+fn annotations_but(said: &Value, is_taken: impl Fn(&str) -> bool) -> impl Iterator<Item = String> {
+    let keys = said["annotations"].as_object().into_iter().flatten().map(|(key, _)| key);
+    keys.filter(move |key| !is_taken(key)).map(|key| format!("annotation {key}"))
+}
+
 /// What the config `text` asks for and [`config`] has not `taken`, as it is to be shown.
 ///
 /// # Errors
 /// It is no JSON.
 pub fn left_out(text: &[u8], taken: &Value) -> Result<Vec<String>> {
     let said: Value = serde_json::from_slice(text).map_err(|e| Error::new(e.to_string()))?;
-    let mut all = Vec::new();
-    if said["hooks"].as_object().into_iter().flatten().any(|(_, of_stage)| list(of_stage).next().is_some()) {
-        all.push("hooks".to_owned());
-    }
+    let mut all = hooks(&said);
     let is_of =
         |mount: &Value, other: &Value| ["destination", "type"].iter().all(|key| mount[key] == other[key]);
-    let is_taken = |mount: &&Value| list(&taken["mounts"]).any(|other| is_of(mount, other));
-    let lost = list(&said["mounts"])
-        .filter(|mount| !is_taken(mount))
-        .filter_map(|mount| mount["destination"].as_str());
-    all.extend(lost.map(|place| format!("mount {place}")));
+    all.extend(mounts_but(&said, |mount| list(&taken["mounts"]).any(|other| is_of(mount, other))));
     if list(&said["process"]["rlimits"]).next().is_some() {
         all.push("limits".to_owned());
     }
     if said["root"]["readonly"] != true {
         all.push("a writable root".to_owned());
     }
-    let keys = said["annotations"].as_object().into_iter().flatten().map(|(key, _)| key);
     let is_of_image = |key: &str| key.strip_prefix("rt.").is_some_and(|name| name.starts_with("image."));
-    let lost = keys.filter(|key| !is_of_image(key) && taken["annotations"].get(key.as_str()).is_none());
-    all.extend(lost.map(|key| format!("annotation {key}")));
+    let is_known = |key: &str| is_of_image(key) || taken["annotations"].get(key).is_some();
+    all.extend(annotations_but(&said, is_known));
     Ok(all)
+}
+
+/// True for a namespace that is made, and not one that is somewhere.
+fn is_made(namespace: &Value) -> bool {
+    namespace["path"].as_str().unwrap_or_default().is_empty()
 }
 
 fn only(said: &Value, keys: &[&str]) -> Map<String, Value> {
@@ -144,11 +198,12 @@ fn read_only(mut mount: Value) -> Value {
 }
 
 fn annotations(said: &Value) -> Map<String, Value> {
-    let is_taken = |key: &str| {
-        ANNOTATIONS.contains(&key) || !CONFIGURES.iter().any(|beginning| key.starts_with(beginning))
-    };
-    let said = said.as_object().into_iter().flatten().filter(|(key, _)| is_taken(key));
+    let said = said.as_object().into_iter().flatten().filter(|(key, _)| is_taken_annotation(key));
     said.map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+fn is_taken_annotation(key: &str) -> bool {
+    ANNOTATIONS.contains(&key) || !CONFIGURES.iter().any(|beginning| key.starts_with(beginning))
 }
 
 #[cfg(test)]
@@ -208,5 +263,58 @@ mod tests {
         let whole =
             [&["hooks".to_owned()][..], &mounts, &["a writable root".to_owned()], &annotations].concat();
         assert_eq!(left_out(text.to_string().as_bytes(), &config).unwrap(), whole);
+    }
+    #[test]
+    fn what_a_config_takes_of_the_host() {
+        let config = |mounts: Value, linux: Value| json!({ "root": { "path": "rootfs" }, "mounts": mounts, "linux": linux });
+        let sys = |options: Value| json!([{ "destination": "/sys", "type": "none", "source": "/sys", "options": options }]);
+        let mut free = config(
+            sys(json!(["rbind", "rro"])),
+            json!({
+                "namespaces": [{ "type": "pid" }, { "type": "network", "path": "" }], "cgroupsPath": "",
+                "resources": { "devices": [{ "allow": false, "access": "rwm" }] }, "maskedPaths": [], "sysctl": { "net.x": "1" },
+                "uidMappings": [{ "containerID": 0, "hostID": 7, "size": 9 }],
+            }),
+        );
+        free["process"] =
+            json!({ "rlimits": [{}], "capabilities": { "bounding": ["CAP_CHOWN"] }, "user": { "uid": 7 } });
+        free["annotations"] = json!({ "org.label": "x", "rt.user": "caller", "rt.image.bytes": "7" });
+        assert_eq!(of_host(&free), Vec::<String>::new());
+        assert_eq!(of_host(&config(json!(hpc::mounts()), json!({}))), Vec::<String>::new());
+        let mount = |said: Value| of_host(&config(json!([said]), json!({})));
+        for said in [
+            json!({ "destination": "/x", "type": "bind", "source": "/home" }),
+            json!({ "destination": "/x", "type": "proc", "source": "proc" }),
+            json!({ "destination": "/x", "type": "overlay", "source": "overlay", "options": ["lowerdir=/"] }),
+            json!({ "destination": "/x", "type": "cgroup", "source": "cgroup" }),
+            json!({ "destination": "/x", "type": "cgroup", "source": "cgroup", "options": ["ro", "rw"] }),
+            json!({ "destination": "/x", "type": "none", "source": "/sys", "options": ["rbind", "rro"] }),
+        ] {
+            assert_eq!(mount(said.clone()), ["mount /x"], "{said}");
+        }
+        for options in [json!(["rbind", "ro"]), json!(["rbind", "rro", "rrw"]), json!(["rro"])] {
+            assert_eq!(of_host(&config(sys(options.clone()), json!({}))), ["mount /sys"], "{options}");
+        }
+        // Two at one place, of which one is usual.
+        let twice =
+            [hpc::mounts()[1].clone(), json!({ "destination": "/sys", "type": "bind", "source": "/home" })];
+        assert_eq!(of_host(&config(json!(twice), json!({}))), ["mount /sys"]);
+        for (linux, what) in [
+            (json!({ "devices": [{ "path": "/dev/sda" }] }), "devices"),
+            (json!({ "resources": { "devices": [{ "allow": true, "access": "rwm" }] } }), "devices"),
+            (json!({ "namespaces": [{ "type": "pid", "path": "/proc/1/ns/pid" }] }), "namespace pid"),
+            (json!({ "cgroupsPath": "/system.slice" }), "cgroupsPath"),
+            (json!({ "netDevices": { "eth0": {} } }), "netDevices"),
+            (json!({ "intelRdt": { "closID": "x" } }), "intelRdt"),
+            (json!({ "seccomp": { "listenerPath": "/run/socket" } }), "listenerPath"),
+        ] {
+            assert_eq!(of_host(&config(json!([]), linux)), [what]);
+        }
+        for path in ["/", "..", "x/../.."] {
+            assert_eq!(of_host(&json!({ "root": { "path": path } })), [format!("root {path}")]);
+        }
+        let steers = json!({ "rt.image.file": "/x", "rt.home": "bind" });
+        let steers = of_host(&json!({ "annotations": steers, "hooks": { "prestart": [{ "path": "/x" }] } }));
+        assert_eq!(steers, ["hooks", "annotation rt.home", "annotation rt.image.file"]);
     }
 }

@@ -1,13 +1,13 @@
 //! Bundles in a store of images that somebody else has made, or could change: what they ask of the host does not count.
 //!
 //! A name chose such a bundle, and not the caller, so its config counts as an image's own does ([`own_config`]). Whoever
-//! names a bundle by its path outside of a store has chosen its owner, but by no relative one from a directory of others: they may
-//! have moved that out of a store.
+//! names a bundle, or a config, by its path outside of a store has chosen its owner, but by no relative one from a directory of others:
+//! they may have moved that out of a store. Such a one is refused where it takes something of the host.
 
 use super::image_files::{self, SQUASHFS};
 use rt_image_store::ROOT;
 use rt_image_store::others::{self, CONFIG, OthersRoot, Seen};
-use rt_spec::{Config, Spec, mounts, own_config};
+use rt_spec::{Config, Spec, json_error, mounts, own_config};
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, caller, err, fd};
 use rustix::fd::OwnedFd;
@@ -40,32 +40,29 @@ impl OthersBundle {
         Ok(others.map(|why| OthersBundle { config, why }))
     }
 
-    /// Its config, without what reaches beyond the container.
+    /// Its config: of one in a store without what reaches beyond the container.
     ///
     /// # Errors
-    /// It is missing, or none; those of read(2).
+    /// It is missing, or none, or that of one that was moved takes something of the host; those of read(2).
     pub(super) fn config(self, bundle: &Path) -> Result<Vec<u8>> {
         let shown = bundle.display();
-        log::debug!("{shown}: {}, so its config names no hook and no path of the host", self.why);
         let file = self.config?;
         let is_callers = fd::stat(&file)?.st_uid == caller::uid();
+        let text = fd::read_regular(file, MOST)?.ok_or_else(|| err!("{CONFIG}: longer than {MOST} bytes"))?;
+        if !rt_image_store::is_stored(bundle) && others::first_on_way(bundle)?.is_none() {
+            return moved(&self.why, &text);
+        }
+        log::debug!("{shown}: {}, so its config names no hook and no path of the host", self.why);
         OthersRoot::here(Path::new(ROOT)).open()?;
         let uid = caller::uid();
         let gid = rustix::process::getegid().as_raw();
-        let text = fd::read_regular(file, MOST)?.ok_or_else(|| err!("{CONFIG}: longer than {MOST} bytes"))?;
         let config = own_config::config(&text, Path::new(ROOT), uid, gid)?;
-        let is_in_store = rt_image_store::is_stored(bundle) || others::first_on_way(bundle)?.is_some();
-        let lost = match is_callers || !is_in_store {
+        let lost = match is_callers {
             true => own_config::left_out(&text, &config)?.join(", "),
             false => String::new(),
         };
         if !lost.is_empty() {
             let said = format!("so this of its config does not count: {lost}");
-            if !is_in_store {
-                // They may have moved it out of one; or it is meant, and not what it would be without this.
-                let hint = "where they are meant to, its whole path names it";
-                return Err(err!("{}, and a relative path names it, {said}", self.why).hint(hint));
-            }
             rt_sys::log::tell(format_args!("{shown}: {}, {said}", self.why));
         }
         Ok(config.to_string().into_bytes())
@@ -86,20 +83,59 @@ pub(super) fn refuse_merged(root: &Path) -> Result<()> {
     )
 }
 
-/// The config that the caller has named in place of the bundle's; `foreign`: others can change the bundle.
+/// The config that the caller has named in place of the bundle's, as it was read before the bundle was entered.
+#[derive(Debug)]
+pub(crate) struct CallersConfig {
+    text: Result<Vec<u8>>,
+    /// It counts as another user's, who may have moved it out of a store.
+    pub(super) is_anothers: bool,
+}
+
+impl CallersConfig {
+    /// Reads the file `path`. What is wrong with it is said when it is used.
+    #[cold]
+    pub(crate) fn read(path: &Path) -> CallersConfig {
+        let opened = others::open_named_file(path);
+        let is_anothers = opened.as_ref().is_ok_and(|(_, is_anothers)| *is_anothers);
+        CallersConfig { text: opened.and_then(|(file, _)| fd::read_all(file)), is_anothers }
+    }
+
+    /// The config, which is at `path`; `foreign`: others can change the bundle.
+    ///
+    /// # Errors
+    /// Others can change the file; or such a bundle, and sources of mounts start at it. It could not be read.
+    #[cold]
+    pub(super) fn config(&self, path: &Path, foreign: bool) -> Result<Config> {
+        let shown = path.display();
+        if let Some((bundle, _, why)) = others::first_on_way(path)? {
+            return Err(err!("{shown}: {why}: {}", bundle.display()).hint("name a copy of your own"));
+        }
+        let text = match self.is_anothers {
+            true => self.text.clone().and_then(|text| moved("others can write this file", &text)),
+            false => self.text.clone(),
+        };
+        let config = Config::of(text, path)?;
+        if foreign {
+            refuse_sources_of_others(&config.spec)?;
+        }
+        Ok(config)
+    }
+}
+
+/// The config `text` of another user's, which no whole path names: he may have moved it out of a store.
 ///
 /// # Errors
-/// Others can change the file; or such a bundle, and sources of mounts start at it.
-#[cold]
-pub(super) fn callers_config(path: &Path, foreign: bool) -> Result<Config> {
-    if let Some((bundle, _, why)) = others::first_on_way(path)? {
-        return Err(err!("{}: {why}: {}", path.display(), bundle.display()).hint("name a copy of your own"));
+/// It takes something of the host. Or that is meant, and without it the config would be another one.
+fn moved(why: &str, text: &[u8]) -> Result<Vec<u8>> {
+    let said = serde_json::from_slice(text).map_err(json_error)?;
+    let taken = own_config::of_host(&said).join(", ");
+    if taken.is_empty() {
+        // What has been judged, where a key is there twice.
+        return Ok(said.to_string().into_bytes());
     }
-    let config = Config::load(path)?;
-    if foreign {
-        refuse_sources_of_others(&config.spec)?;
-    }
-    Ok(config)
+    let said = format!("so this of its config does not count: {taken}");
+    Err(err!("{why}, and a relative path names it, {said}")
+        .hint("where they are meant to, its whole path names it"))
 }
 
 fn refuse_sources_of_others(spec: &Spec) -> Result<()> {

@@ -75,10 +75,17 @@ impl BundleConfig {
         // Also where the config is the caller's: the root is a directory that others can exchange. Who copies a container may find its
         // bundle elsewhere.
         let foreign = others.is_some() || options.saved.is_some_and(|saved| saved.of_others);
-        let of_image = options.saved.map_or(foreign && options.config.is_none(), |saved| saved.of_image);
+        let is_others = match &options.callers_config {
+            Some(read) => read.is_anothers,
+            None => foreign,
+        };
+        let of_image = options.saved.map_or(is_others, |saved| saved.of_image);
         let mut config = match (&options.config, others) {
-            (Some(path), _) if options.saved.is_some() => Config::load(path)?,
-            (Some(path), _) => foreign::callers_config(path, foreign)?,
+            (Some(path), _) => match &options.callers_config {
+                Some(read) => read.config(path, foreign)?,
+                // That of a container which is copied.
+                None => Config::load(path)?,
+            },
             (None, Some(others)) => others.config(&bundle).and_then(Config::parse).context(shown)?,
             (None, None) => match &options.slurms_directory {
                 Some(dir) => merged(dir, &bundle),

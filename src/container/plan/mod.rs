@@ -20,6 +20,7 @@ mod session;
 
 pub(super) use account::Account;
 pub(super) use devices::DevicePlan;
+pub(crate) use foreign::CallersConfig;
 pub(super) use image_files::{Root, needed as needed_images};
 pub(super) use kernel::{NetDevice, Sysctl};
 pub(super) use load::{BundleConfig, Loaded, enter_bundle, enter_bundle_of_slurm};
