@@ -18,7 +18,7 @@ tests! {
         starts_leave_one_mark, stores_that_are_read_only, words_of_somebody_else, words_of_somebody_else_are_not_read, words_below_a_mount_of_somebodys,
         programs_of_somebody_else_beside_rt,
         names_in_the_configured_registry, directories_above_are_exchanged, a_teams_bundle_by_a_config_of_the_callers,
-        hooks_beside_a_teams_bundle, relative_paths_to_bundles_of_others,
+        hooks_beside_a_teams_bundle, relative_paths_to_bundles_of_others, directories_of_others_with_mounts,
     }
     USER {
         stores_of_each_user, stores_behind_links_of_others, bundles_of_a_team, bundles_of_the_callers_group, a_teams_bundle_that_was_moved, mounts_in_a_teams_bundle, marks_of_somebody_else, a_mark_below_a_mount_of_somebodys, words_with_an_acl,
@@ -700,6 +700,43 @@ fn words_below_a_mount_of_somebodys(ctx: &Ctx) {
         sys::umount(home.to_str().unwrap(), libc::MNT_DETACH).unwrap();
         drop(server);
     }
+}
+
+/// The owner of a directory can mount on what is in it, whatever its mode is: where the caller stands, or below a HOME that su left.
+fn directories_of_others_with_mounts(ctx: &Ctx) {
+    store_with_an_image(ctx);
+    give_to(&ctx.path("images"), ctx.caller.host_ids().0);
+    name(ctx, "word:latest");
+    let bundle = ctx.bundle();
+    bundle.write();
+    let bundle = bundle.dir.to_str().unwrap();
+    let (here, home) = (ctx.mkdir("here"), ctx.mkdir("home"));
+    fs::write(here.join("config.json"), "").unwrap();
+    fs::create_dir_all(home.join(".config/rt")).unwrap();
+    for dir in [&here, &home] {
+        give_to(dir, 12345);
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let places = [here.join("config.json"), home.join(".config/rt"), home.join(".config"), home.clone()];
+    for place in places {
+        let Some(server) = sys::silent_fuse(&place, 12345, ",allow_other") else { skip!("no /dev/fuse") };
+        let runs: [&[&str]; 4] = [
+            &["run", "word", "--", "/probe", "ready"],
+            &["run", "--pull", "never", "word", "--", "/probe", "ready"],
+            &["run", bundle, "--", "/probe", "ready"],
+            &["images", "-q"],
+        ];
+        for words in runs {
+            let mut job = rt(ctx, words).env("HOME", &home).cwd(&here).spawn();
+            let what = format!("{words:?} with {} mounted", place.display());
+            eventually(&what, || job.child.try_wait().unwrap());
+            let out = job.wait();
+            assert_eq!(out.code, 0, "{what}: {out:?}");
+        }
+        drop(server);
+        sys::umount(place.to_str().unwrap(), libc::MNT_DETACH).unwrap();
+    }
+    forget(ctx);
 }
 
 /// A name without a registry is one of the configured registry to every command, also where the store has an image that was

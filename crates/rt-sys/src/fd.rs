@@ -96,7 +96,7 @@ pub fn walk(
     path: &Path,
     trusts: impl Fn(BorrowedFd<'_>, &Owned, Seen) -> Result<bool>,
 ) -> Result<Option<String>> {
-    walk_by(at, path, |found| Owned::of(found).map(Some), trusts)
+    walk_by(at, path, |found, _| Owned::of(found).map(Some), trusts)
 }
 
 /// As [`walk`], and what another user serves by FUSE is neither trusted nor asked, also where the path leads to.
@@ -108,23 +108,30 @@ pub fn walk_unserved(
     path: &Path,
     trusts: impl Fn(BorrowedFd<'_>, &Owned, Seen) -> Result<bool>,
 ) -> Result<Option<String>> {
-    walk_by(at, path, |found| Owned::unless_served(found), trusts)
+    // What is below a mount is gone through it.
+    let owned_of = |found: BorrowedFd<'_>, part: &OsStr| match part == "/" {
+        false if crate::mount::others_server_at(found)?.is_some() => Ok(None),
+        _ => Owned::of(found).map(Some),
+    };
+    walk_by(at, path, owned_of, trusts)
 }
 
 fn walk_by(
     at: impl AsFd,
     path: &Path,
-    owned_of: impl Fn(BorrowedFd<'_>) -> Result<Option<Owned>>,
+    owned_of: impl Fn(BorrowedFd<'_>, &OsStr) -> Result<Option<Owned>>,
     trusts: impl Fn(BorrowedFd<'_>, &Owned, Seen) -> Result<bool>,
 ) -> Result<Option<String>> {
     let open = |at: BorrowedFd<'_>, part: &OsStr, flags| {
         fs::openat(at, part, OFlags::PATH | OFlags::CLOEXEC | flags, Mode::empty())
     };
     let parts = |path: &Path| path.components().rev().map(|part| part.as_os_str().to_owned()).collect();
-    let mut dir = open(at.as_fd(), OsStr::new("."), OFlags::DIRECTORY).context(|| "look at a directory")?;
-    let mut owned = Owned::of(&dir)?;
     // What is still to be gone, the next part last.
     let mut rest: Vec<OsString> = parts(path);
+    // Another user can serve where this process stands.
+    let first = rest.pop_if(|_| path.is_absolute()).unwrap_or_else(|| ".".into());
+    let mut dir = open(at.as_fd(), &first, OFlags::DIRECTORY).context(|| "look at a directory")?;
+    let mut owned = Owned::of(&dir)?;
     // So many the kernel follows, too (path_resolution(7)).
     let mut links = 40;
     while let Some(part) = rest.pop() {
@@ -135,7 +142,7 @@ fn walk_by(
             Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
             found => found.context(|| format!("look at {}", shown_path(Path::new(&part))))?,
         };
-        let Some(entry) = owned_of(found.as_fd())? else { return Ok(Some(shown(&found))) };
+        let Some(entry) = owned_of(found.as_fd(), &part)? else { return Ok(Some(shown(&found))) };
         if fs::FileType::from_raw_mode(entry.stat.st_mode) != fs::FileType::Symlink {
             (dir, owned) = (found, entry);
             continue;
@@ -395,7 +402,8 @@ pub fn stat_entry<N: Arg + Copy>(dir: impl AsFd, name: N) -> Result<fs::Stat, Er
 }
 
 /// Opens `path`, which is no link. Where others can make names in the directory above, as in /tmp, nothing that is mounted
-/// there is opened nor asked ([`open_entry`]).
+/// there is opened nor asked ([`open_entry`]); where it is another user's, who can mount on what is his, nothing that he serves
+/// ([`open_unserved`]).
 ///
 /// # Errors
 /// EXDEV where something is mounted there.
@@ -408,8 +416,10 @@ pub fn open_beside_others(path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> 
     };
     let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
     let parent = fs::open(parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    match fs::fstat(&parent)?.st_mode & 0o022 {
-        0 => fs::openat(&parent, name, flags, Mode::empty()),
+    let above = fs::fstat(&parent)?;
+    match above.st_mode & 0o022 {
+        0 if caller::is_trusted(above.st_uid) => fs::openat(&parent, name, flags, Mode::empty()),
+        0 => open_unserved(&parent, name, flags, fs::ResolveFlags::BENEATH),
         _ => open_entry(&parent, name, flags),
     }
 }

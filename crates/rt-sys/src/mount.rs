@@ -13,6 +13,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// `MOUNT_ATTR_IDMAP` (linux/mount.h): the mount translates ids through a user namespace.
 const ATTR_IDMAP: u64 = 0x0010_0000;
@@ -500,9 +501,18 @@ pub fn others_server_at(dir: impl AsFd) -> Result<Option<u32>> {
         {
             Ok(None)
         }
-        _ => others_server(dir, None),
+        _ => {
+            let server = others_server(&dir, Some(UNSERVED.load(Ordering::Relaxed)))?;
+            if server.is_none() {
+                UNSERVED.store(super::fd::stat(&dir)?.st_dev, Ordering::Relaxed);
+            }
+            Ok(server)
+        }
     }
 }
+
+/// The device of the root for which it was last found that no other user serves it: the way to it is gone several times at a start.
+static UNSERVED: AtomicU64 = AtomicU64::new(0);
 
 /// Who mounted the FUSE file system that a file with this state is on.
 fn server(stat: &rustix::fs::Stat) -> Result<u32> {

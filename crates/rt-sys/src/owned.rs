@@ -5,14 +5,16 @@ use crate::fd::Seen;
 use crate::nfs4_acl::{self, List};
 use crate::{bail, caller, disk, fd, mount};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{self, FileType, Mode, OFlags, Stat};
+use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
 use std::path::Path;
 
 /// NFS_SUPER_MAGIC (linux/magic.h).
 const NFS: u64 = 0x6969;
+/// AUTOFS_SUPER_MAGIC (linux/auto_fs.h).
+const AUTOMOUNTS: u64 = 0x187;
 
 /// What the kernel knows of an open file that decides who can change it.
 #[derive(Debug, Clone, Copy)]
@@ -231,25 +233,59 @@ pub fn strangers_place(path: &Path) -> Result<Option<String>> {
 /// # Errors
 /// The kernel does not say.
 pub fn strangers_directory(path: &Path) -> Result<Option<String>> {
+    let is_mounted = Cell::new(false);
+    let first = || {
+        first_not_own(path, |dir, owned| {
+            is_mounted.set(fs::major(owned.stat.st_dev) != 0 || fd::file_system(dir)? != AUTOMOUNTS);
+            Ok(caller::is_trusted(owned.stat.st_uid) && !owned.strangers_can_write(dir)?)
+        })
+    };
+    // What another user serves is not opened.
+    let found = first()?;
+    if found.is_some() || is_mounted.get() {
+        return Ok(found);
+    }
     // Has an automounter mount it.
     let _ = fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-    first_not_own(path, |dir, owned| {
-        Ok(caller::is_trusted(owned.stat.st_uid) && !owned.strangers_can_write(dir)?)
-    })
+    first()
 }
 
 fn first_not_own(
     path: &Path,
     trusts_end: impl Fn(BorrowedFd<'_>, &Owned) -> Result<bool>,
 ) -> Result<Option<String>> {
-    fd::walk(fs::CWD, path, |seen, owned, what| match what {
+    fd::walk_unserved(fs::CWD, path, |seen, owned, what| match what {
         Seen::End => trusts_end(seen, owned),
+        _ => is_on_own_way(seen, owned, what),
+    })
+    .context(|| path.display())
+}
+
+/// True for a directory on a way in which nobody but root and the caller can rename, and for a link that nobody else has made.
+fn is_on_own_way(seen: BorrowedFd<'_>, owned: &Owned, what: Seen) -> Result<bool> {
+    match what {
+        Seen::End => Ok(true),
         Seen::Directory => Ok(!owned.strangers_can_rename(seen)?),
         Seen::Link => {
             Ok(caller::is_trusted(owned.stat.st_uid) || fd::path_of(seen)?.parent() == Some(Path::new("/")))
         }
-    })
-    .context(|| path.display())
+    }
+}
+
+/// As [`strangers_place`], of what is there alone; `None` where nothing is.
+fn strangers_place_if_there(path: &Path) -> Result<Option<Option<String>>> {
+    let (place, is_there) = (RefCell::new(None), Cell::new(false));
+    let served = fd::walk_unserved(fs::CWD, path, |seen, owned, what| {
+        is_there.set(what == Seen::End);
+        if place.borrow().is_none() && !is_on_own_way(seen, owned, what)? {
+            *place.borrow_mut() = Some(fd::shown(seen));
+        }
+        Ok(true)
+    });
+    match served.context(|| path.display())? {
+        None if !is_there.get() => Ok(None),
+        served => Ok(Some(place.into_inner().or(served))),
+    }
 }
 
 /// What is at a path of the user's configuration.
@@ -264,16 +300,20 @@ pub enum Own {
 }
 
 /// Opens `path`, a file or directory of the user's configuration. HOME and the variables beside it can be another user's, after su(1)
-/// for instance, so it counts who can have put it there, and every link on the way. One call where nothing is there.
+/// for instance, so it counts who can have put it there, and every link on the way. What another user serves is not asked. One call
+/// where the kernel remembers that nothing is there.
 ///
 /// # Errors
 /// The kernel does not say, or it is not for the caller to read.
 pub fn open(path: &Path, flags: OFlags) -> Result<Own> {
-    match fs::stat(path) {
-        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(Own::Missing),
-        found => drop(found?),
+    let how = OFlags::PATH | OFlags::CLOEXEC;
+    if let Err(Errno::NOENT | Errno::NOTDIR) =
+        fs::openat2(fs::CWD, path, how, Mode::empty(), ResolveFlags::CACHED)
+    {
+        return Ok(Own::Missing);
     }
-    if let Some(place) = strangers_place(path)? {
+    let Some(strangers) = strangers_place_if_there(path)? else { return Ok(Own::Missing) };
+    if let Some(place) = strangers {
         return Ok(Own::Strangers(format!("others than root and the caller can change {place}")));
     }
     // A fifo would be waited for, and a terminal would become the controlling one.
