@@ -45,7 +45,7 @@ impl Seen {
     pub fn of(dir: &OwnedFd, path: &Path) -> Result<Seen> {
         let config = open_config(dir);
         let others = match &config {
-            Ok(file) if !only_callers(file)? => Some(WRITTEN.to_owned()),
+            Ok(file) if !only_callers(file)? => Some(written(file)?),
             Ok(_) => who_changes_dir(dir, path)?,
             Err(e) => match e.errno().map(Errno::from_raw_os_error) {
                 Some(Errno::NOENT) => who_changes_dir(dir, path)?,
@@ -58,7 +58,17 @@ impl Seen {
     }
 }
 
-const WRITTEN: &str = "others can write this bundle";
+/// Why what is of `file` is not the caller's own. In a user namespace one number stands for the host's root and for all who have none
+/// there, so nobody is taken for him who could say by a bundle what is to be done.
+fn written(file: &OwnedFd) -> Result<String> {
+    let is_unknown = caller::may_be_hosts_root(Owned::of(file)?.stat.st_uid);
+    let text = if is_unknown {
+        "its owner has no id in this user namespace"
+    } else {
+        "others can write this bundle"
+    };
+    Ok(text.to_owned())
+}
 
 fn open_config(dir: &OwnedFd) -> Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -79,7 +89,7 @@ fn only_callers(file: &OwnedFd) -> Result<bool> {
 
 fn who_changes_dir(dir: &OwnedFd, path: &Path) -> Result<Option<String>> {
     if !only_callers(dir)? {
-        return Ok(Some(WRITTEN.to_owned()));
+        return written(dir).map(Some);
     }
     // In a user namespace all who have no id there look like the host's root, who may own what is above a store, but not a store with
     // bundles of the caller's.
