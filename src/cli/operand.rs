@@ -78,9 +78,11 @@ pub(super) fn classify(operand: &OsStr, config: &Path) -> Result<Operand> {
     if is_path(operand) {
         // Where nothing is there, the error is about the bundle. What lies there in a store is not asked: it may be another user's
         // file system, which need not answer.
-        return Ok(match !rt_image_store::is_stored(path) && look::is_file(path)? {
-            true => Operand::File(path.to_owned()),
-            false => Operand::Bundle(path.to_owned()),
+        let is_stored = rt_image_store::is_stored(path);
+        let kind = if is_stored { None } else { look::kind_unserved(path)? };
+        return Ok(match kind {
+            Some(FileType::RegularFile) => Operand::File(path.to_owned()),
+            _ => Operand::Bundle(path.to_owned()),
         });
     }
     let text = operand.to_str();

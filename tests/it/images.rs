@@ -1407,11 +1407,12 @@ fn mounts_in_a_teams_bundle(ctx: &Ctx) {
     for file in ["rootfs/there/x", "rootfs/file", "records"] {
         fs::write(bundle.join(file), "").unwrap();
     }
-    let run = |place: &std::path::Path, words: &[&str]| {
-        let mut job = rt(ctx, words).cwd(&ctx.dir).spawn();
+    let run_in = |cwd: &Path, place: &Path, words: &[&str]| {
+        let mut job = rt(ctx, words).cwd(cwd).spawn();
         eventually(&format!("{words:?} with {} mounted", place.display()), || job.child.try_wait().unwrap());
         job.wait()
     };
+    let run = |place: &Path, words: &[&str]| run_in(&ctx.dir, place, words);
     fs::create_dir(ctx.path("context")).unwrap();
     let containerfile = ctx.path("Containerfile").to_str().unwrap().to_owned();
     fs::write(&containerfile, "FROM x.org/x:1\nRUN [\"/probe\"]\n").unwrap();
@@ -1444,6 +1445,29 @@ fn mounts_in_a_teams_bundle(ctx: &Ctx) {
             _ => "rt: ",
         };
         assert!(out.code != 0 && out.stderr.contains(why), "{}: {out:?}", place.display());
+        // Nor by a way that begins in the bundle, in which the job stood before.
+        let is_there = inside.as_ref().is_ok_and(|inside| !inside.is_empty());
+        let (root, above) = (bundle.join("rootfs"), bundle.parent().unwrap());
+        let entry = format!("./{}", bundle.file_name().unwrap().to_str().unwrap());
+        let archive = format!("oci-archive:{}", ctx.path("saved.tar").display());
+        let program = ctx.path("saved.run").display().to_string();
+        let is_served = matches!(inside, Ok("config.json"));
+        let ways: [(&Path, &str); 4] =
+            [(&bundle, "."), (&root, ".."), (above, &entry), (&ctx.dir, bundle.to_str().unwrap())];
+        for (cwd, way) in ways.into_iter().filter(|(cwd, _)| is_there && *cwd != place) {
+            let all: [&[&str]; 4] = [
+                &["run", way, "--", "/probe", "ready"],
+                &["save", "-f", way, &archive],
+                &["save", "-f", "--runfile", &program, way],
+                &["push", "-q", "--plain-http", way, "127.0.0.1:1/x"],
+            ];
+            // Else the registry that is not there is asked again and again.
+            for words in all.into_iter().filter(|words| is_served || words[0] != "push") {
+                let out = run_in(cwd, &place, words);
+                let says = !is_served || out.stderr.contains("another user's file system is mounted there");
+                assert!(says, "{words:?} in {}: {out:?}", cwd.display());
+            }
+        }
         let out = run(&place, &["save", "-f", "x.org/x:1", "saved.sqsh"]);
         // What is mounted in the image is left out.
         let is_left_out = matches!(inside, Ok("records" | "rootfs/there" | "rootfs/file"));

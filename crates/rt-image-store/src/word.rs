@@ -131,7 +131,7 @@ fn entry(dir: &OwnedFd, part: Component<'_>, is_shared: bool) -> Result<OwnedFd,
 /// Others can have put it there, or the kernel does not say.
 pub fn own(word: &Path) -> Result<Option<FileType>> {
     if is_path(word.as_os_str()) {
-        return rt_sys::look::kind(word);
+        return rt_sys::look::kind_unserved(word);
     }
     match look(word)? {
         There::Nothing => Ok(None),
@@ -145,7 +145,9 @@ pub fn own(word: &Path) -> Result<Option<FileType>> {
 /// # Errors
 /// As of [`own`].
 pub fn own_or_file(word: &Path, names_file: impl Fn(&str) -> bool) -> Result<Option<FileType>> {
-    if word.to_str().is_some_and(names_file) && rt_sys::look::is_file(word)? {
+    if word.to_str().is_some_and(names_file)
+        && rt_sys::look::kind_unserved(word)? == Some(FileType::RegularFile)
+    {
         return Ok(Some(FileType::RegularFile));
     }
     own(word)
@@ -158,7 +160,7 @@ pub fn own_or_file(word: &Path, names_file: impl Fn(&str) -> bool) -> Result<Opt
 pub fn has_own_config(word: &Path) -> Result<bool> {
     let config = Path::new("config.json");
     require_own(word, config)?;
-    rt_sys::look::is_file(word.join(config))
+    Ok(rt_sys::look::kind_unserved(word.join(config))? == Some(FileType::RegularFile))
 }
 
 /// The first place on the way to the directory `path`, itself among them, at which others can put something else, as it is to be

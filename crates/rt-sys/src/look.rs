@@ -7,6 +7,7 @@
 //! an error that names the path.
 
 use crate::error::{Context, Error, Result};
+use crate::{fd, mount};
 use rustix::fd::AsFd;
 use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -20,6 +21,22 @@ use std::path::{Path, PathBuf};
 /// The kernel does not say.
 pub fn kind(path: impl AsRef<Path>) -> Result<Option<FileType>> {
     answer(path.as_ref(), fs::stat(path.as_ref()))
+}
+
+/// As [`kind`], and of the root of a FUSE file system of another user's, who need not answer, nothing is asked.
+///
+/// # Errors
+/// The kernel does not say; EXDEV for such a root.
+pub fn kind_unserved(path: impl AsRef<Path>) -> Result<Option<FileType>> {
+    let path = path.as_ref();
+    let file = match fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(file) => file,
+        Err(e) => return answer(path, Err(e)),
+    };
+    match mount::others_server_at(&file)? {
+        Some(_) => Err(fd::unserved_error(Errno::XDEV)).context(|| format!("look at {}", path.display())),
+        None => answer(path, fs::fstat(file)),
+    }
 }
 
 /// True where `path` leads to a file of any kind, links followed.

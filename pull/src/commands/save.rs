@@ -63,9 +63,14 @@ pub(super) fn source_bundle(call: &Call) -> Result<PathBuf> {
 /// As of [`is_others_bundle`].
 fn is_data(path: &Path) -> Result<bool> {
     Ok(!is_others_bundle(path)?
-        && look::is_dir(path)?
-        && !look::exists(path.join("config.json"))?
-        && !look::exists(path.join("oci-layout"))?)
+        && look::kind_unserved(path)? == Some(FileType::Directory)
+        && !has(path, "config.json")?
+        && !has(path, "oci-layout")?)
+}
+
+/// True where something is in the directory `dir` by that name, which another user may serve.
+fn has(dir: &Path, name: &str) -> Result<bool> {
+    Ok(look::kind_unserved(dir.join(name))?.is_some())
 }
 
 /// True for a bundle of a store that others can change, or one in such a one.
@@ -112,8 +117,8 @@ impl Origin<'_> {
                 Ok(Origin::File(path, is_squashfs.context(|| path.display().to_string())?))
             }
             Some(FileType::Directory) if word::has_own_config(path)? => Ok(Origin::Bundle(path)),
-            Some(FileType::Directory) if look::exists(path.join("oci-layout"))? => Ok(Origin::Layout(path)),
-            Some(FileType::Directory) if !look::exists(path.join("config.json"))? => Ok(Origin::Data(path)),
+            Some(FileType::Directory) if has(path, "oci-layout")? => Ok(Origin::Layout(path)),
+            Some(FileType::Directory) if !has(path, "config.json")? => Ok(Origin::Data(path)),
             _ => operand(call, 0).map(Origin::Image),
         }
     }
