@@ -333,6 +333,10 @@ RUN write /c two
     refused(build(ctx, file, &["--target", "broken"]), &["line 10: RUN exit 3: exit code 3"]);
     refused(build(ctx, file, &["--target", "none"]), &["--target none"]);
     refused(build(ctx, "FROM scratch\nCOPY --from=3 a b\n", &[]), &["line 2", "no stage before this one"]);
+    for takes in ["COPY --from=One a b", "RUN --mount=from=one,target=/m true"] {
+        let file = format!("FROM scratch AS one\n{takes}\n");
+        refused(build(ctx, &file, &[]), &["line 2", "this stage itself"]);
+    }
 }
 
 /// What was built is the base of what is built, by its name in the store.

@@ -692,6 +692,9 @@ impl Builder<'_> {
         if let Some(earlier) = self.named(from, number) {
             return Ok(From::Stage(earlier));
         }
+        if self.named(from, number + 1).is_some() {
+            bail!("--from={from}: this stage itself");
+        }
         match from.parse() {
             Ok(earlier) if earlier < number => Ok(From::Stage(earlier)),
             Ok(_) => bail!("--from={from}: no stage before this one has this number"),
