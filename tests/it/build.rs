@@ -1360,4 +1360,10 @@ fn triggers_run_once(ctx: &Ctx) {
         build(ctx, "FROM base\nRUN write /a 1\n", &[]),
         &["line 1: FROM base: ONBUILD COPY file", "not found"],
     );
+    // An image that a trigger takes files from is got before the first one runs.
+    let file = format!("{BASE}ONBUILD RUN write /a 1\nONBUILD COPY --from=oci:/not/there:t a b\n");
+    built(ctx, &file, &["-t", "base"]);
+    let out = build(ctx, "FROM base\nRUN write /b 1\n", &[]).run();
+    out.failed(&["line 1: ", "/not/there"]);
+    assert!(!out.stderr.contains("ONBUILD 1/2"), "{out:?}");
 }

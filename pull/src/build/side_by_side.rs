@@ -1,15 +1,17 @@
 //! Which stages a build needs, and those that do not need each other side by side.
 
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::{Condvar, Mutex};
 
 use dockerfile::{Instruction, Kind, Mount};
 
-use super::{Builder, From, Use, lock};
+use super::{Builder, From, Use, lock, stored};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::{ns, process};
 
-/// What a stage takes of others, as far as its file says it. What triggers of its base name is found when they run.
+/// What a stage takes of others, as far as its file says it. What triggers of its base name is found once that is there.
 #[derive(Default)]
 struct Needs {
     stages: BTreeSet<usize>,
@@ -54,7 +56,12 @@ pub(super) fn build(builder: &mut Builder, target: usize) -> Result<()> {
     for (stage, at, image) in images {
         let instruction = &builder.stages[stage][at];
         let what_for = if matches!(instruction.kind, Kind::From { .. }) { Use::Base } else { Use::Files };
-        builder.image(&image, what_for).map_err(|e| builder.failed(builder.at(instruction, e)))?;
+        let failed = |e| builder.failed(builder.at(instruction, e));
+        let path = builder.image(&image, what_for).map_err(failed)?;
+        if what_for == Use::Base {
+            let named = images_of_triggers(builder, stage, &path);
+            named.iter().try_for_each(|image| builder.image(image, Use::Files).map(drop)).map_err(failed)?;
+        }
     }
     if !is_side_by_side {
         return Ok(());
@@ -145,6 +152,21 @@ fn needs(builder: &Builder, number: usize) -> Needs {
         }
     }
     needs
+}
+
+/// The images that triggers of the base at `path` take files from. What is wrong with one is said when it runs.
+fn images_of_triggers(builder: &Builder, number: usize, path: &Path) -> Vec<String> {
+    let Ok((_, config)) = stored(path) else { return Vec::new() };
+    let triggers = config["config"]["OnBuild"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let parsed = triggers.filter_map(|trigger| dockerfile::parse_instruction(trigger).ok());
+    let sources = parsed
+        .filter(|instruction| !matches!(instruction.kind, Kind::From { .. }))
+        .flat_map(|instruction| sources(builder, number, &instruction));
+    let image = |from| match from {
+        From::Image(image) => Some(image),
+        From::Scratch | From::Stage(_) | From::Files(_) => None,
+    };
+    sources.filter_map(image).collect()
 }
 
 /// What an instruction takes files from.
