@@ -1303,7 +1303,19 @@ fn relative_paths_to_bundles_of_others(ctx: &Ctx) {
         let by_pipe = ["run", "-f", "/dev/stdin", bundle.dir.to_str().unwrap()];
         rt(ctx, &by_pipe).input(spec.to_string()).ok();
         fs::remove_file(&hooked).unwrap();
+        return forget(ctx);
     }
+    // In a user namespace the host's root looks like everybody else who has no id there.
+    give_to(&bundle.dir, 0);
+    let mut spec: serde_json::Value = serde_json::from_str(&fs::read_to_string(&config).unwrap()).unwrap();
+    spec["hooks"] = json!({ "createRuntime": [{ "path": "/bin/true" }] });
+    fs::write(&config, spec.to_string()).unwrap();
+    let run = |way: &str| {
+        let inside = ctx.command("/usr/bin/unshare").arg("-Ur").arg(ctx.rt_path()).arg("--root");
+        inside.arg(ctx.mkdir("inside")).args(["run", way]).cwd(&bundle.dir)
+    };
+    run(".").fails(&["its owner has no id in this user namespace", "hooks", "its whole path names it"]);
+    run(bundle.dir.to_str().unwrap()).ok();
     forget(ctx);
 }
 
