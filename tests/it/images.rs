@@ -1289,6 +1289,11 @@ fn relative_paths_to_bundles_of_others(ctx: &Ctx) {
         fs::write(&config, &text).unwrap();
         give_to(&bundle.dir, 12345);
         let id = ctx.id();
+        if ctx.caller.host_ids().0 == 0 && text.contains("RLIMIT") {
+            // What root writes there, or makes, is the host's.
+            rt(ctx, &["run", "."]).cwd(&bundle.dir).fails(&["a writable root", "its whole path names it"]);
+            continue;
+        }
         for words in [&["run", "."][..], &["run", "-b", ".", &id], &["run", "-f", "config.json", "."]] {
             let out = rt(ctx, words).cwd(&bundle.dir).ok();
             assert!(out.stdout.ends_with("\"done\"\n"), "{words:?}: {out:?}");

@@ -6,9 +6,10 @@
 //! environment, in which namespaces, under which filter, on which file systems of the kernel.
 
 use crate::annotations::ANNOTATION_BYTES;
-use crate::hpc;
+use crate::{DEFAULT_CAPABILITIES, hpc};
 use rt_sys::error::{Error, Result};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 use std::path::{Component, Path};
 
 /// What is taken of `process`. Capabilities are not: by them the program could take away what covers the host's files.
@@ -33,6 +34,8 @@ const ANNOTATIONS: [&str; 11] = [
 ];
 /// What of `linux` names something of the host.
 const HOSTS: [&str; 3] = ["cgroupsPath", "intelRdt", "netDevices"];
+/// Namespaces that root's container has of its own.
+const OWN: [&str; 3] = ["mount", "pid", "ipc"];
 /// Annotations with these beginnings configure a runtime.
 const CONFIGURES: [&str; 3] = ["rt.", "run.oci.", "cdi.k8s.io/"];
 
@@ -75,9 +78,15 @@ pub fn config(text: &[u8], path: &Path, uid: u32, gid: u32) -> Result<Value> {
     Ok(config)
 }
 
-/// What the config `said` takes of the host, as it is to be shown: by hooks, mounts, devices and paths, and by annotations that steer.
-pub fn of_host(said: &Value) -> Vec<String> {
+/// What the config `said` takes of the host, as it is to be shown: by hooks, mounts, devices and paths, and by annotations that steer; for
+/// root, by what only a user namespace makes harmless, too.
+pub fn of_host(said: &Value, is_root: bool) -> Vec<String> {
     let mut all = hooks(said);
+    let makes = |kind: &str| list(&said["linux"]["namespaces"]).any(|n| n["type"] == kind && is_made(n));
+    if is_root && !makes("user") {
+        all.extend(roots(said));
+        all.extend(OWN.iter().filter(|kind| !makes(kind)).map(|kind| format!("the host's {kind} namespace")));
+    }
     all.extend(mounts_but(said, shows_nothing_of_host));
     let root = said["root"]["path"].as_str().unwrap_or_default();
     if !Path::new(root).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
@@ -99,6 +108,19 @@ pub fn of_host(said: &Value) -> Vec<String> {
         all.push("listenerPath".to_owned());
     }
     all.extend(annotations_but(said, |key| is_taken_annotation(key) || key == ANNOTATION_BYTES));
+    all
+}
+
+/// What a program that is the host's root reaches it by: files of root's that it leaves in the bundle, and capabilities beyond those of
+/// any container.
+fn roots(said: &Value) -> Vec<String> {
+    let is_writable = said["root"]["readonly"] != true;
+    let mut all: Vec<String> = is_writable.then(|| "a writable root".to_owned()).into_iter().collect();
+    let sets = said["process"]["capabilities"].as_object();
+    let names = sets.into_iter().flatten().flat_map(|(_, set)| list(set)).filter_map(Value::as_str);
+    let others: BTreeSet<&str> =
+        names.filter(|name| *name != "CAP_AUDIT_WRITE" && !DEFAULT_CAPABILITIES.contains(name)).collect();
+    all.extend(others.iter().map(|name| (*name).to_owned()));
     all
 }
 
@@ -264,6 +286,7 @@ mod tests {
             [&["hooks".to_owned()][..], &mounts, &["a writable root".to_owned()], &annotations].concat();
         assert_eq!(left_out(text.to_string().as_bytes(), &config).unwrap(), whole);
     }
+
     #[test]
     fn what_a_config_takes_of_the_host() {
         let config = |mounts: Value, linux: Value| json!({ "root": { "path": "rootfs" }, "mounts": mounts, "linux": linux });
@@ -279,9 +302,9 @@ mod tests {
         free["process"] =
             json!({ "rlimits": [{}], "capabilities": { "bounding": ["CAP_CHOWN"] }, "user": { "uid": 7 } });
         free["annotations"] = json!({ "org.label": "x", "rt.user": "caller", "rt.image.bytes": "7" });
-        assert_eq!(of_host(&free), Vec::<String>::new());
-        assert_eq!(of_host(&config(json!(hpc::mounts()), json!({}))), Vec::<String>::new());
-        let mount = |said: Value| of_host(&config(json!([said]), json!({})));
+        assert_eq!(of_host(&free, false), Vec::<String>::new());
+        assert_eq!(of_host(&config(json!(hpc::mounts()), json!({})), false), Vec::<String>::new());
+        let mount = |said: Value| of_host(&config(json!([said]), json!({})), false);
         for said in [
             json!({ "destination": "/x", "type": "bind", "source": "/home" }),
             json!({ "destination": "/x", "type": "proc", "source": "proc" }),
@@ -293,12 +316,12 @@ mod tests {
             assert_eq!(mount(said.clone()), ["mount /x"], "{said}");
         }
         for options in [json!(["rbind", "ro"]), json!(["rbind", "rro", "rrw"]), json!(["rro"])] {
-            assert_eq!(of_host(&config(sys(options.clone()), json!({}))), ["mount /sys"], "{options}");
+            assert_eq!(of_host(&config(sys(options.clone()), json!({})), false), ["mount /sys"], "{options}");
         }
         // Two at one place, of which one is usual.
         let twice =
             [hpc::mounts()[1].clone(), json!({ "destination": "/sys", "type": "bind", "source": "/home" })];
-        assert_eq!(of_host(&config(json!(twice), json!({}))), ["mount /sys"]);
+        assert_eq!(of_host(&config(json!(twice), json!({})), false), ["mount /sys"]);
         for (linux, what) in [
             (json!({ "devices": [{ "path": "/dev/sda" }] }), "devices"),
             (json!({ "resources": { "devices": [{ "allow": true, "access": "rwm" }] } }), "devices"),
@@ -308,13 +331,22 @@ mod tests {
             (json!({ "intelRdt": { "closID": "x" } }), "intelRdt"),
             (json!({ "seccomp": { "listenerPath": "/run/socket" } }), "listenerPath"),
         ] {
-            assert_eq!(of_host(&config(json!([]), linux)), [what]);
+            assert_eq!(of_host(&config(json!([]), linux), false), [what]);
         }
         for path in ["/", "..", "x/../.."] {
-            assert_eq!(of_host(&json!({ "root": { "path": path } })), [format!("root {path}")]);
+            assert_eq!(of_host(&json!({ "root": { "path": path } }), false), [format!("root {path}")]);
         }
         let steers = json!({ "rt.image.file": "/x", "rt.home": "bind" });
-        let steers = of_host(&json!({ "annotations": steers, "hooks": { "prestart": [{ "path": "/x" }] } }));
+        let steers =
+            of_host(&json!({ "annotations": steers, "hooks": { "prestart": [{ "path": "/x" }] } }), false);
         assert_eq!(steers, ["hooks", "annotation rt.home", "annotation rt.image.file"]);
+        // Of root without a user namespace.
+        let mut roots = config(json!([]), json!({ "namespaces": [{ "type": "pid" }, { "type": "mount" }] }));
+        roots["process"] =
+            json!({ "capabilities": { "bounding": ["CAP_KILL", "CAP_MKNOD"], "effective": ["CAP_MKNOD"] } });
+        assert_eq!(of_host(&roots, true), ["a writable root", "CAP_MKNOD", "the host's ipc namespace"]);
+        assert_eq!(of_host(&roots, false), Vec::<String>::new());
+        roots["linux"]["namespaces"] = json!([{ "type": "user" }]);
+        assert_eq!(of_host(&roots, true), Vec::<String>::new());
     }
 }
