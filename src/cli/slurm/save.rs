@@ -111,14 +111,17 @@ pub(super) fn save_of_step(
             let root = crate::cli::root(call)?;
             let root = root.map(|root| format!("--root {} ", root.display())).unwrap_or_default();
             let until = if kept.global { "" } else { " until the job ends" };
-            let place = match is_seen {
-                Some(_) => "on this node",
-                None => "in a step of the job on this node (srun --jobid=JOB --overlap)",
+            let command = format!("rt {root}slurm save {container} FILE saves it");
+            let layer = kept.layer.display();
+            let stays = match is_seen {
+                Some(_) => format!("stays in {layer}{until}, and on this node"),
+                // Slurm empties a /tmp that is the job's own as soon as the job ends.
+                None => format!(
+                    "is lost if the job has ended, and else stays in {layer}: in a step of the job on this node (srun --jobid=JOB \
+                     --overlap)"
+                ),
             };
-            log::tell(format_args!(
-                "{failed}: what was written to it stays in {}{until}, and {place} rt {root}slurm save {container} FILE saves it",
-                kept.layer.display()
-            ));
+            log::tell(format_args!("{failed}: what was written to it {stays} {command}"));
         }
         _ => {}
     }
