@@ -21,6 +21,8 @@ pub(crate) struct Arguments {
     pub(crate) launch_wait: Duration,
     /// Slurm's TmpFS on the nodes, where slurm.conf does not say it.
     pub(crate) tmpfs: Option<String>,
+    /// Where layers are, if not there.
+    pub(crate) layers: Option<String>,
 }
 
 impl Default for Arguments {
@@ -35,6 +37,7 @@ impl Default for Arguments {
             // Before it has tasks, a step hears neither scancel nor Ctrl-C, and srun gives up after ten minutes.
             launch_wait: Duration::from_secs(10),
             tmpfs: None,
+            layers: None,
         }
     }
 }
@@ -64,7 +67,8 @@ impl Arguments {
                     all.launch_wait = Duration::from_secs(seconds);
                 }
                 "tmpfs" if value.starts_with('/') => all.tmpfs = Some(value.to_owned()),
-                "tmpfs" => return Err(format!("{word}: not an absolute path")),
+                "layers" if value.starts_with('/') => all.layers = Some(value.to_owned()),
+                "tmpfs" | "layers" => return Err(format!("{word}: not an absolute path")),
                 // Where pyxis keeps squashfs files between import and start, and how enroot makes a container of one. rt
                 // has no such file, and mounts those that it is given.
                 "runtime_path" => {}
@@ -148,11 +152,11 @@ mod tests {
                      use_enroot_load=1 use_squashfuse=0 importer=";
         let all = of(pyxis).unwrap();
         assert!(all.execute_entrypoint && !all.scope_is_job && !all.sbatch_support);
-        let all = of("rt=/opt/rt/bin/rt pin=1 launch_wait=7 tmpfs=/scratch").unwrap();
+        let all = of("rt=/opt/rt/bin/rt pin=1 launch_wait=7 tmpfs=/scratch layers=/local").unwrap();
         assert_eq!(all.task_program(), PathBuf::from("/opt/rt/bin/rt-slurm-task"));
         assert_eq!(all.launch_wait, Duration::from_secs(7));
         assert!(all.pin);
-        assert_eq!(all.tmpfs.as_deref(), Some("/scratch"));
+        assert_eq!((all.tmpfs.as_deref(), all.layers.as_deref()), (Some("/scratch"), Some("/local")));
     }
 
     #[test]

@@ -214,6 +214,8 @@ pub(crate) enum Number {
     Step = 3,
     Node = 5,
     LocalTasks = 6,
+    /// That of a task in its step.
+    Task = 12,
 }
 
 const ARGV: c_int = 9;
@@ -395,8 +397,9 @@ pub(crate) struct Running {
     pub(crate) outputs: [Option<File>; 2],
 }
 
-/// Executes a program as `user`, or as this process' user, with the mounts of the namespace `mounts` where one is given. It inherits no descriptor but its output's. Below a program of a
-/// user stands a keeper, which is still root where this process is: nothing that the program leaves outlives the program.
+/// Executes a program as `user`, or as this process' user, with the mounts of the namespace `mounts` where one is given. It inherits no
+/// descriptor but its output's. Below a program of a user stands a keeper, which is still root where this process is: nothing that the
+/// program leaves outlives the program.
 ///
 /// slurmstepd has threads, and may be anywhere in its locks: nothing that takes one, or that is registered for fork(3), is
 /// called between the fork and the exec. Its real user id is root while it acts as the user, so all three ids are set.

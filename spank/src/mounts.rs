@@ -30,12 +30,12 @@ impl Mounts {
         Ok(Mounts { own: namespaces()?, sender, receiver, of_job: None })
     }
 
-    /// In the process that will be a task. In another user or PID namespace (namespace/linux) /proc shows other numbers for processes
+    /// In the process that will be a task; true where the job has mounts of its own. In another user or PID namespace (namespace/linux) /proc shows other numbers for processes
     /// than `rt` outside of it would look for, and it is not entered.
-    pub(crate) fn hand_over(&self) -> io::Result<()> {
+    pub(crate) fn hand_over(&self) -> io::Result<bool> {
         let ([mounts, others @ ..], [own_mounts, own_others @ ..]) = (namespaces()?, self.own);
         if mounts == own_mounts || others != own_others {
-            return Ok(());
+            return Ok(false);
         }
         let own = File::open("/proc/self/ns/mnt")?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -44,7 +44,7 @@ impl Mounts {
         control.push(SendAncillaryMessage::ScmRights(&sent));
         // One is enough: where many wait already, this one need not.
         net::sendmsg(&self.sender, &[IoSlice::new(&[0])], &mut control, SendFlags::DONTWAIT)?;
-        Ok(())
+        Ok(true)
     }
 
     /// In slurmstepd: the namespace that a task has handed over, if one has.
@@ -82,11 +82,11 @@ mod tests {
     #[test]
     fn a_namespace_is_handed_over() {
         let mut mounts = Mounts::new().unwrap();
-        mounts.hand_over().unwrap();
+        assert!(!mounts.hand_over().unwrap());
         assert_eq!(mounts.of_job(), None, "of slurmstepd's own mounts nothing is to be entered");
         mounts.own[1] += 1;
         mounts.own[0] += 1;
-        mounts.hand_over().unwrap();
+        assert!(!mounts.hand_over().unwrap());
         assert_eq!(mounts.of_job(), None, "processes have other numbers there");
         mounts.own[1] -= 1;
         // Each task does, and none waits.

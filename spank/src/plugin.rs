@@ -435,6 +435,7 @@ pub(crate) fn prepare(spank: &Spank, _: &[&CStr]) -> i32 {
     variables
         .push(("RT_CONTAINER_MEMORY", spank.memory().map_or(String::new(), |mib| mib.to_string()).into()));
     variables.push(("RT_CONTAINER_TMPFS", tmpfs(&state.arguments).unwrap_or_default().into()));
+    variables.push(("RT_CONTAINER_LAYERS", state.arguments.layers.clone().unwrap_or_default().into()));
     variables.push(("RT_CONTAINER_RESOLVED", Vec::new()));
     variables.push(("RT_CONTAINER_ARGV0", Vec::new()));
     state.environment = environment_of_rt(&environment, &variables);
@@ -522,11 +523,15 @@ pub(crate) fn task(spank: &Spank, _: &[&CStr]) -> i32 {
         // Slurm would start the task on the host if plugstack.conf calls the plugin optional.
         ffi::end_task();
     }
-    if let Some(Err(e)) = state.mounts.as_ref().map(Mounts::hand_over) {
-        // Another task may have done it.
-        if e.kind() != ErrorKind::WouldBlock {
+    match state.mounts.as_ref().map_or(Ok(false), Mounts::hand_over) {
+        Ok(true) if warns_of_own_tmpfs(&state, spank) => ffi::say(
+            "TmpFS is the job's own: what is to be saved when the job ends before its step is lost (layers= in plugstack.conf)",
+        ),
+        // Another task has done it.
+        Err(e) if e.kind() != ErrorKind::WouldBlock => {
             ffi::error(&format!("the mounts of the job cannot be reached when its step has ended: {e}"));
         }
+        _ => {}
     }
     let Ok(program) = CString::new(state.arguments.task_program().into_os_string().into_vec()) else {
         ffi::end_task()
@@ -552,6 +557,11 @@ pub(crate) fn task(spank: &Spank, _: &[&CStr]) -> i32 {
         ffi::end_task();
     }
     0
+}
+
+/// True for the one task that says that the layer goes with TmpFS, which Slurm empties before the tasks of a job that ends are dead.
+fn warns_of_own_tmpfs(state: &State, spank: &Spank) -> bool {
+    state.options.save.is_some() && state.arguments.layers.is_none() && spank.number(Number::Task) == Some(0)
 }
 
 /// slurm_spank_task_exit: srun waits for the end of this call, so what the user waits for is done here, when the last task
@@ -606,6 +616,7 @@ pub(crate) fn job_epilog(spank: &Spank, words: &[&CStr]) -> i32 {
     environment.extend(spank.number(Number::Gid).map(|gid| format!("SLURM_JOB_GID={gid}")));
     environment.push("PATH=/usr/local/bin:/usr/bin:/bin".to_owned());
     environment.extend(tmpfs(&arguments).map(|dir| format!("RT_CONTAINER_TMPFS={dir}")));
+    environment.extend(arguments.layers.as_ref().map(|dir| format!("RT_CONTAINER_LAYERS={dir}")));
     let environment: Vec<CString> = environment.into_iter().flat_map(CString::new).collect();
     let call = Call {
         program: &arguments.rt,

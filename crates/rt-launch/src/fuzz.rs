@@ -111,7 +111,7 @@ pub fn request(text: &str) {
         assert!(if is_tmpfs { source == Path::new("tmpfs") } else { source.is_absolute() }, "{mount:?}");
     }
     asked.unmounted.iter().for_each(|path| stays_below(path));
-    for path in asked.workdir.iter().chain(&asked.save).chain(&asked.tmpfs) {
+    for path in asked.workdir.iter().chain(&asked.save).chain(&asked.tmpfs).chain(&asked.layers) {
         assert!(path.is_absolute(), "{}", path.display());
     }
     match &asked.image {

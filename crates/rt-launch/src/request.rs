@@ -12,6 +12,10 @@ use rt_sys::{bail, err, look};
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
+/// The variables that name TmpFS, and another directory for layers.
+const TMPFS_VARIABLE: &str = "RT_CONTAINER_TMPFS";
+const LAYERS: &str = "RT_CONTAINER_LAYERS";
+
 /// TmpFS where slurm.conf(5) names none.
 const TMPFS: &str = "/tmp";
 
@@ -69,6 +73,8 @@ pub struct StepContainer {
     pub tasks: Option<usize>,
     /// TmpFS of the node, where it is known.
     pub(crate) tmpfs: Option<PathBuf>,
+    /// Where the site wants layers elsewhere.
+    pub(crate) layers: Option<PathBuf>,
 }
 
 /// An image, as users of pyxis name it.
@@ -140,7 +146,8 @@ impl StepContainer {
             program: get("RT_CONTAINER_ARGV0"),
             step: get("RT_CONTAINER_STEPID").and_then(|number| number.parse().ok()),
             tasks: get("RT_CONTAINER_TASKS").and_then(|number| number.parse().ok()),
-            tmpfs: named_tmpfs(variable),
+            tmpfs: directory(TMPFS_VARIABLE, variable),
+            layers: directory(LAYERS, variable),
             ..Self::default()
         };
         let global = match get("RT_CONTAINER_SCOPE").as_deref() {
@@ -219,6 +226,11 @@ impl StepContainer {
         self.tmpfs.as_deref().unwrap_or(Path::new(TMPFS))
     }
 
+    /// The directory of the node that layers are in. TmpFS may be the job's own, which Slurm empties before the job's tasks have ended.
+    pub fn layers(&self) -> &Path {
+        self.layers.as_deref().unwrap_or_else(|| self.tmpfs())
+    }
+
     /// True where more is asked than an image and a program.
     pub fn changes_a_bundle(&self) -> bool {
         let rest = self.clone();
@@ -229,6 +241,7 @@ impl StepContainer {
             step: None,
             tasks: None,
             tmpfs: None,
+            layers: None,
             broadcast: false,
             ..rest
         };
@@ -306,11 +319,16 @@ pub fn image(text: &str, base: &Path) -> Result<Image> {
 
 /// TmpFS of the node (slurm.conf(5)), as [`StepContainer::tmpfs`] has it, by `variable` alone.
 pub fn tmpfs(variable: &dyn Fn(&str) -> Option<String>) -> PathBuf {
-    named_tmpfs(variable).unwrap_or_else(|| TMPFS.into())
+    directory(TMPFS_VARIABLE, variable).unwrap_or_else(|| TMPFS.into())
 }
 
-fn named_tmpfs(variable: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
-    variable("RT_CONTAINER_TMPFS").map(PathBuf::from).filter(|dir| dir.is_absolute())
+/// Where layers are, as [`StepContainer::layers`] has it, by `variable` alone.
+pub fn layers(variable: &dyn Fn(&str) -> Option<String>) -> PathBuf {
+    directory(LAYERS, variable).unwrap_or_else(|| tmpfs(variable))
+}
+
+fn directory(name: &str, variable: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
+    variable(name).map(PathBuf::from).filter(|dir| dir.is_absolute())
 }
 
 /// Refuses what no image is called, which `text` asks for.

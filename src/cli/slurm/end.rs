@@ -99,8 +99,8 @@ fn end_of_job(call: &Call, job: &str) -> Result<u8> {
     as_user(END_WITHIN, open, |store| {
         let deleted = container::tasks_delete(store, job);
         // What a start that failed, or was killed, has made, and nobody knows any more.
-        let tmpfs = request::tmpfs(&rt_config::own_variable);
-        let swept = store.sweep_layers(&tmpfs, |name| is_layer_of(job, name));
+        let layers = request::layers(&rt_config::own_variable);
+        let swept = store.sweep_layers(&layers, |name| is_layer_of(job, name));
         broadcast::remove(job).and(deleted).and(swept).map(|()| Vec::new())
     })?;
     Ok(0)

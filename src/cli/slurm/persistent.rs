@@ -38,7 +38,7 @@ pub(super) fn named_container(
     if kept.is_none()
         && request.image.is_none()
         && matches!(name.mode, Mode::Auto | Mode::Exec)
-        && let Some(named) = container_of_step(store, &name.name, request.tmpfs())?
+        && let Some(named) = container_of_step(store, &name.name, request.layers())?
     {
         if request.save.is_some() && !store.container(&named.id)?.is_kept()? {
             bail!("RT_CONTAINER_SAVE: step {} has its root in memory, of which nothing is saved", name.name);
@@ -121,7 +121,7 @@ fn image_text(image: &Image) -> Result<String> {
 }
 
 /// The container of the step that `JOB.STEP` names, where it runs: pyxis, too, has it under that name.
-fn container_of_step(store: &Store, name: &str, tmpfs: &Path) -> Result<Option<Named>> {
+fn container_of_step(store: &Store, name: &str, layers: &Path) -> Result<Option<Named>> {
     if !name.contains('.') {
         return Ok(None);
     }
@@ -135,7 +135,7 @@ fn container_of_step(store: &Store, name: &str, tmpfs: &Path) -> Result<Option<N
         config => config.map(|_| true)?,
     };
     // The container is joined only, so nothing is ever in its layer.
-    let layer = store::layer_directory(tmpfs, &step.container)?;
+    let layer = store::layer_directory(layers, &step.container)?;
     let kept = PersistentContainer {
         image: if is_file { record.rootfs } else { record.bundle },
         is_file,
@@ -164,7 +164,7 @@ pub(super) fn container_to_save(store: &Store, request: &StepContainer, id: &Tas
     if store.holds(&own)? {
         return Ok(own);
     }
-    let of_step = container_of_step(store, &name.name, request.tmpfs())?;
+    let of_step = container_of_step(store, &name.name, request.layers())?;
     Ok(of_step.map_or(own, |named| named.id))
 }
 
@@ -203,7 +203,8 @@ pub(super) fn persistent_request(
             named.kept
         }
         None => {
-            let layer = on_disk.map_or_else(|| store::layer_directory(request.tmpfs(), &id.container), Ok)?;
+            let layer =
+                on_disk.map_or_else(|| store::layer_directory(request.layers(), &id.container), Ok)?;
             PersistentContainer {
                 image: resolved(image)?,
                 is_file,
@@ -226,7 +227,7 @@ pub(super) fn persistent_request(
     }))
 }
 
-/// The directory in TmpFS for what a step writes to the root of `container`, where that goes there and not to the job's memory:
+/// The directory for what a step writes to the root of `container`, where that goes there and not to the job's memory:
 /// a job that writes more than it has memory would end with slurmstepd. Wants a call at the end of the step, which the plugin
 /// has (and tells the tasks), a disk, and a root that is not the user's own bundle's affair.
 fn layer_on_disk(request: &StepContainer, source: &Source, container: &str) -> Option<PathBuf> {
@@ -234,7 +235,7 @@ fn layer_on_disk(request: &StepContainer, source: &Source, container: &str) -> O
         return None;
     }
     // Where somebody has taken the place, memory is what every node has.
-    if is_disk(request.tmpfs()) { store::layer_directory(request.tmpfs(), container).ok() } else { None }
+    if is_disk(request.layers()) { store::layer_directory(request.layers(), container).ok() } else { None }
 }
 
 /// The image is a bundle of the user's, whose config says where what is written goes.

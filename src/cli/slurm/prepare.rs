@@ -74,13 +74,13 @@ fn tell_of_memory(request: &StepContainer, source: &Source) {
         Some(writable) => writable,
         None => kept || request.as_root == Some(true),
     };
-    if !wants_to_write || is_users_bundle(request, source) || is_disk(request.tmpfs()) {
+    if !wants_to_write || is_users_bundle(request, source) || is_disk(request.layers()) {
         return;
     }
-    let tmpfs = request.tmpfs().display();
+    let layers = request.layers().display();
     let bound = if kept { "" } else { ", half of it at the most" };
     log::tell(format_args!(
-        "what is written to the root takes memory of the job{bound}: {tmpfs} (TmpFS) is no disk"
+        "what is written to the root takes memory of the job{bound}: {layers}, where layers are, is no disk"
     ));
 }
 

@@ -87,7 +87,7 @@ pub(super) fn task(call: &Call) -> Result<u8> {
     options.mpi = create::mpi(call)?;
     options.configured = true;
     let tmpfs = request.tmpfs().to_owned();
-    let unbound = request.keeps_root() && !is_disk(&tmpfs);
+    let unbound = request.keeps_root() && !is_disk(request.layers());
     let mut context = TaskContext {
         share: call.flags.switch(&SHARE) != Some(false) && named.task.is_some(),
         id: Some(named),
