@@ -77,10 +77,11 @@ fn tell_of_memory(request: &StepContainer, source: &Source) {
     if !wants_to_write || is_users_bundle(request, source) || is_disk(request.layers()) {
         return;
     }
-    let layers = request.layers().display();
+    let place = request.layers();
+    let (said, layers) = (if place == request.tmpfs() { "TmpFS" } else { "layers=" }, place.display());
     let bound = if kept { "" } else { ", half of it at the most" };
     log::tell(format_args!(
-        "what is written to the root takes memory of the job{bound}: {layers}, where layers are, is no disk"
+        "what is written to the root takes memory of the job{bound}: {layers} ({said}) is no disk"
     ));
 }
 
