@@ -451,8 +451,8 @@ fn put_in_place(
     form: Form,
     mut old: Option<OwnedFd>,
 ) -> Result<()> {
-    const TRIES: u32 = 20;
-    for _ in 1..TRIES {
+    const TRIES: u32 = 19;
+    for _ in 0..TRIES {
         match old.map_or_else(|| draft.publish(FILE), |old| draft.replace(FILE, &old)) {
             Err(e) if replace && e.is(libc::EEXIST) => old = replaceable(target, replace, form)?,
             put => return put,

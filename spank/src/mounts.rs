@@ -4,9 +4,9 @@
 //! step lives any more, nothing leads there: so a task hands its mount namespace to slurmstepd before its program runs.
 
 use rustix::net::{
-    self, RecvAncillaryBuffer, RecvAncillaryMessage, SendAncillaryBuffer, SendAncillaryMessage,
+    self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
 };
-use rustix::net::{RecvFlags, SendFlags};
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

@@ -19,7 +19,6 @@ use rt_spec::emulation::{RootEmulation, parse_root_emulation};
 use rt_spec::rootless::UserMap;
 use rt_sys::error::Result;
 use rt_sys::{bail, caller, err, look};
-use rustix::fs::FileType;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -353,7 +352,7 @@ fn source(call: &Call) -> Result<Option<Source>> {
             // Nothing that is in a store is asked before it is entered, as by `operand::classify`.
             if !flags.given(&CONFIG)
                 && !rt_image_store::is_stored(&dir)
-                && look::kind_unserved(dir.join(&config))? != Some(FileType::RegularFile)
+                && !look::is_file_unserved(dir.join(&config))?
             {
                 require_bundle(&dir, &config, flags)?;
             }

@@ -145,9 +145,7 @@ pub fn own(word: &Path) -> Result<Option<FileType>> {
 /// # Errors
 /// As of [`own`].
 pub fn own_or_file(word: &Path, names_file: impl Fn(&str) -> bool) -> Result<Option<FileType>> {
-    if word.to_str().is_some_and(names_file)
-        && rt_sys::look::kind_unserved(word)? == Some(FileType::RegularFile)
-    {
+    if word.to_str().is_some_and(names_file) && rt_sys::look::is_file_unserved(word)? {
         return Ok(Some(FileType::RegularFile));
     }
     own(word)
@@ -160,7 +158,7 @@ pub fn own_or_file(word: &Path, names_file: impl Fn(&str) -> bool) -> Result<Opt
 pub fn has_own_config(word: &Path) -> Result<bool> {
     let config = Path::new("config.json");
     require_own(word, config)?;
-    Ok(rt_sys::look::kind_unserved(word.join(config))? == Some(FileType::RegularFile))
+    rt_sys::look::is_file_unserved(word.join(config))
 }
 
 /// The first place on the way to the directory `path`, itself among them, at which others can put something else, as it is to be

@@ -63,6 +63,14 @@ pub fn is_file(path: impl AsRef<Path>) -> Result<bool> {
     Ok(kind(path)? == Some(FileType::RegularFile))
 }
 
+/// As [`is_file`], by [`kind_unserved`].
+///
+/// # Errors
+/// Those of [`kind_unserved`].
+pub fn is_file_unserved(path: impl AsRef<Path>) -> Result<bool> {
+    Ok(kind_unserved(path)? == Some(FileType::RegularFile))
+}
+
 /// True where `path` itself is a symbolic link, also one to nothing.
 ///
 /// # Errors

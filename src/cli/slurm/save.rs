@@ -93,9 +93,12 @@ pub(super) fn save_of_step(
     dir.note_unsaved(&step, Unsaved::Pending)?;
     let saved = save_in_child(call, store, container, &step, path, ends);
     let kept = store.persistent(container);
-    let is_seen =
-        kept.as_ref().map_or(Some(true), |kept| kept.as_ref().map_or(Some(false), |kept| kept.has_layer()));
     // Where nobody can say, it counts as there.
+    let is_seen = match &kept {
+        Ok(Some(kept)) => kept.has_layer(),
+        Ok(None) => Some(false),
+        Err(_) => Some(true),
+    };
     if matches!(saved, Ok(0)) || is_seen == Some(false) {
         dir.note_saved(&step)?;
         return saved;
