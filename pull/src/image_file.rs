@@ -22,7 +22,7 @@ use super::profile::{self, BundledImage, MountPoint};
 use super::progress::Style;
 use super::pull::{self, Phases, PullOptions, Pulled, Summary};
 use super::run_file;
-use super::save::{self, LayerTree, SourceBundle, Times, TreeKind, Watch, What};
+use super::save::{self, LayerTree, SourceBundle, Times, TreeKind, Watch, What, Whole};
 use super::source::Opened;
 use super::squashfs_target::ImageTarget;
 use oci_content::interrupt::Interrupt;
@@ -109,17 +109,20 @@ pub(super) fn pull(options: &PullOptions, form: Form, interrupt: &Interrupt) -> 
     Pulled { image: &image, fetched, directories, counts, phases }.end(options, published, have)
 }
 
-/// Writes the tree of a bundle, with what is over it, as root's, and its config into the file `target`.
+/// Writes the tree of a bundle, with what is over it, as root's, and its config into the file `target`. Nothing in the directory
+/// `whole` may be removed meanwhile.
 ///
 /// # Errors
 /// Nothing of it is there then.
 pub(crate) fn save(
     what: What<'_>,
+    whole: Option<&Path>,
     target: &Path,
     replace: bool,
     form: Form,
     style: Style,
 ) -> Result<Written> {
+    let whole = whole.map(Whole::of).transpose()?;
     let save::Parts { trees, mut config, original } = SourceBundle::open(what)?.into_parts();
     if let Some(annotations) = config["annotations"].as_object_mut() {
         // What was changed in the bundle is in the file, so no later pull may take the file for the image.
@@ -134,7 +137,8 @@ pub(crate) fn save(
         }
     }
     write_trees(&trees, target, replace, form, style, |new| {
-        new.finish(&mut config, image_config.as_deref(), false)
+        let written = new.finish(&mut config, image_config.as_deref(), false)?;
+        whole.map_or(Ok(()), |whole| whole.check()).map(|()| written)
     })
 }
 

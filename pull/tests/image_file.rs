@@ -403,3 +403,41 @@ fn a_directory_becomes_a_file() {
     assert!(place.bad(&["convert", "set", "bundle"]).contains("docker://set"));
     place.is_clean();
 }
+
+/// A layer that somebody empties while it is read, as Slurm does at the end of a job, is no image.
+#[test]
+fn what_is_emptied_meanwhile_is_not_saved() {
+    let place = Place::new("file-whole");
+    Image::new(vec![Layer::default().file("a", "a")]).layout(&place.join("image"));
+    place.good(&["pull", "-q", "--private", "oci:image:t", "b"]);
+    let mut state = 1u64;
+    let noise = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33).to_le_bytes()
+    });
+    // It takes a while to be read.
+    std::fs::write(place.join("b/rootfs/long"), noise.take(8 << 20).flatten().collect::<Vec<u8>>()).unwrap();
+    let upper = place.join("layer/upper");
+    let words = ["save", "-q", "--image-file", "--force", "--whole", "layer/upper", "b", "out.sqsh"];
+    let fill = || {
+        std::fs::create_dir_all(upper.join("a/b")).unwrap();
+        for name in ["a/1", "a/b/2", "a/b/3"] {
+            std::fs::write(upper.join(name), name).unwrap();
+        }
+    };
+    fill();
+    place.good(&words);
+    let image = std::fs::read(place.join("out.sqsh")).unwrap();
+    let child = place.command().args(words).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    while !place.names(".").iter().any(|name| name.starts_with("out.sqsh.partial-")) {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    std::fs::remove_dir_all(upper.join("a/b")).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("layer/upper: somebody has removed files in it meanwhile"), "{said}");
+    assert!(std::fs::read(place.join("out.sqsh")).unwrap() == image);
+    fill();
+    place.good(&words);
+    place.is_clean();
+}

@@ -41,6 +41,12 @@ pub static RUN_FILE: Flag =
 pub static IMAGE_FILE: Flag =
     switch("image-file", "make an image file whatever its name, in place of a link or an empty file, too")
         .hidden();
+pub static WHOLE: Flag = value(
+    "whole",
+    "DIR",
+    "fail where files of DIR are removed meanwhile, which is a layer of the bundle's root",
+)
+.hidden();
 pub static OVER: Flag =
     value("overlay", "DIR", "add what rt run --overlay DIR has kept, over the image that it was run with");
 pub static REPLACE: Flag = switch("force", "replace an existing bundle or image file").short('f');
@@ -365,7 +371,7 @@ pub const SAVE: Command = Command {
         "--runfile FILE BUNDLE|FILE.sqsh|IMAGE",
     ],
     operands: 1..=2,
-    flags: &[&OVER, &RUN_FILE, &COMPRESS, &REPLACE_IMAGE, &IMAGE_FILE, &SILENT],
+    flags: &[&OVER, &RUN_FILE, &COMPRESS, &REPLACE_IMAGE, &IMAGE_FILE, &WHOLE, &SILENT],
     about: ABOUT_SAVE,
     examples: &[
         ("for podman load, skopeo and rt pull", "rt save ./mine oci-archive:mine.tar:v1"),

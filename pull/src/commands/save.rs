@@ -7,7 +7,7 @@ use crate::image_file;
 use crate::progress::{Style, size};
 use crate::pull;
 use crate::save::{self, SaveTarget, What};
-use rt_cli::image::{OVER, REPLACE, REPLACE_IMAGE, RUN_FILE, SAVE, SILENT};
+use rt_cli::image::{OVER, REPLACE, REPLACE_IMAGE, RUN_FILE, SAVE, SILENT, WHOLE};
 use rt_cli::parse::Call;
 use rt_cli::print;
 use rt_image_store::{PullPolicy, others, word};
@@ -159,7 +159,10 @@ pub(super) fn bundle(call: &Call, bundle: &Path, target: &str) -> Result<u8> {
         let file = Path::new(target);
         let written = match is_data(bundle)? && !form.runs && overlay.is_none() {
             true => image_file::save_data(bundle, file, replace, form, style)?,
-            false => image_file::save(what, file, replace, form, style)?,
+            false => {
+                let whole = call.flags.path(&WHOLE);
+                image_file::save(what, whole.as_deref(), file, replace, form, style)?
+            }
         };
         if !quiet {
             tell(&format!("{} files and directories in {}\n", written.inodes, size(written.bytes)));

@@ -5,6 +5,7 @@ mod config;
 mod gzip;
 mod holes;
 mod layer;
+mod whole;
 mod write;
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,6 +19,7 @@ pub(crate) use self::layer::{
     Compression, LayerTree, Sink, Times, TreeKind, Watch, WrittenLayer, measure, read_tree,
     write as write_layer, write_archive,
 };
+pub(crate) use self::whole::Whole;
 use self::write::{NewDockerArchive, NewLayout};
 use super::bundle;
 use super::draft::{self, Draft};

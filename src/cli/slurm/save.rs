@@ -12,7 +12,6 @@ use rt_sys::error::{Context, Result};
 use rt_sys::{bail, disk, err, fd, log, process, start, unique};
 use rustix::fs::{self, Access, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
@@ -173,16 +172,21 @@ pub(super) fn save(call: &Call) -> Result<u8> {
     let id = super::id(call)?;
     let path = call.operand(1, "the image file")?;
     let store = open_store_of_job(call)?;
-    if store.persistent(id)?.is_none() {
+    let Some(kept) = store.persistent(id)? else {
         bail!("save: no container {id} that has a name, or is to be saved");
-    }
+    };
+    // Programs may remove what they have made, also while it is saved. Where nobody can say, one lives.
+    let is_still = !store.load(id).and_then(|record| record.is_alive()).unwrap_or(true);
     let bundle = container::show_as_bundle(&store, create::images(call), id)?;
     let mut failed = Ok(1);
     // In the mount namespace of this process, which is where the bundle is.
     with_companion("rt-pull", |program| {
-        let words = ["save", "--image-file", "--force", "--quiet", "--"].map(OsStr::new);
         let mut command = Command::new(program);
-        command.args(words).arg(&bundle).arg(path).stdin(Stdio::null());
+        command.args(["save", "--image-file", "--force", "--quiet"]);
+        if is_still {
+            command.arg("--whole").arg(kept.layer.join(rt_spec::OVERLAY_UPPER));
+        }
+        command.arg("--").arg(&bundle).arg(path).stdin(Stdio::null());
         process::end_with_parent(&mut command);
         let status = command.status();
         let missing = status.as_ref().is_err_and(|e| e.kind() == ErrorKind::NotFound);
