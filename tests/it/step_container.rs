@@ -499,8 +499,10 @@ fn prepare_checks_everything(ctx: &Ctx) {
     wrong("RT_CONTAINER_UNSHARE", "pid", "unknown namespace \"pid\": none of net");
     wrong("RT_CONTAINER_ENV", "A,", "no name of a variable");
     wrong("RT_CONTAINER_SCOPE", "node", "neither job nor global");
-    let image =
-        |value: &str| step.again().with("RT_CONTAINER_IMAGE", value).prepare().env("PATH", "/not/there");
+    let image = |value: &str| {
+        let step = step.again().with("RT_CONTAINER_IMAGE", value).with("RT_CONTAINER_TMPFS", "/dev/shm");
+        step.prepare().env("PATH", "/not/there")
+    };
     image("").fails(&["RT_CONTAINER_IMAGE is not set"]);
     image("/not/there").fails(&["/not/there", "no such file"]);
     ctx.file("x.tar", "");
@@ -1456,6 +1458,15 @@ fn no_place_to_save(ctx: &Ctx) {
     }
     // The plugin has a step prepared where the job's own /tmp is not there yet.
     step(&format!("{tmpfs}/text")).prepare().ok();
+    // An image there is left to the tasks, too, whatever has its name on the node.
+    let image = |name: &str, tmpfs: &str| {
+        let image = ctx.path(name).display().to_string();
+        Step::read_only(ctx).with("RT_CONTAINER_IMAGE", image).with("RT_CONTAINER_TMPFS", tmpfs)
+    };
+    for name in ["text", "missing.sqsh", "dir.sqsh"] {
+        assert_eq!(image(name, &tmpfs).prepare().ok().stdout, "");
+        image(name, "/not/there").prepare().fails(&[name]);
+    }
 }
 
 /// A save that is killed leaves the layer, and the end of the step saves it; where that is told to end, its user is told.

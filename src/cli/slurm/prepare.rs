@@ -48,8 +48,8 @@ pub(super) fn prepare(call: &Call) -> Result<u8> {
         return crate::cli::print(format!("{}\n", named.kept.image.display()));
     }
     let found = match resolve(call, &request, true) {
-        // TmpFS may be the job's own (job_container/tmpfs), which the tasks see.
-        Err(e) if e.is(libc::ENOENT) && is_in_tmpfs(&request) => return Ok(0),
+        // TmpFS may be the job's own (job_container/tmpfs), which the tasks see: what is wrong here is of another user's, perhaps.
+        Err(_) if is_in_tmpfs(&request) => return Ok(0),
         found => found?,
     };
     match found {
