@@ -322,6 +322,18 @@ impl ContainerDir {
         Ok(list_names(&self.fd, FileType::Symlink)?.iter().filter(|name| name.starts_with(&begin)).count())
     }
 
+    /// Forgets which tasks of `step` have ended: a job that is requeued has the same step again.
+    pub(crate) fn forget_ends(&self, step: &str) -> Result<()> {
+        let begin = format!("{ENDED}{step}.");
+        for name in list_names(&self.fd, FileType::Symlink)?.iter().filter(|name| name.starts_with(&begin)) {
+            match fs::unlinkat(&self.fd, name.as_str(), fs::AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(e) => return Err(e).context(|| format!("forget {name} of {}", self.id)),
+            }
+        }
+        Ok(())
+    }
+
     /// Forgets a member.
     pub(crate) fn remove_member(&self, task: u32) {
         let _ = fs::unlinkat(&self.fd, format!("{MEMBER}{task}").as_str(), fs::AtFlags::empty());

@@ -1812,6 +1812,18 @@ fn saved_by_the_last_task(ctx: &Ctx) {
     assert!(!file.exists());
     step.end();
     assert!(file.exists());
+    // A job that is requeued has the same step again, in a container that is still there.
+    let step = Step { step: 3, ..base.again() };
+    for _ in 0..2 {
+        fs::remove_file(&file).unwrap();
+        let step = with_name(&step, 42, 3, "tools").saved_as(&file, 2);
+        step.ok(&["write /one x"]);
+        assert!(!file.exists(), "one task is to come");
+        step.command(1, &["write /two x"]).ok();
+        assert!(file.exists());
+        step.environment(0, ctx.rt(["slurm", "end"])).silent();
+    }
+    ctx.rt(["delete", "42.tools"]).silent();
     // A directory that is gone by then.
     ctx.mkdir("other");
     let step = of(2, "other");
