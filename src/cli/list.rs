@@ -38,8 +38,25 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         }
     };
     let code = super::print(text)?;
+    if !call.flags.has(&QUIET) {
+        lists.iter().try_for_each(|(store, (records, _))| tell_of_failed_saves(store, records))?;
+    }
     // What can be listed has been. A list that hides a container is not all right.
     lists.into_iter().find_map(|(_, (_, failed))| failed).map_or(Ok(code), Err)
+}
+
+/// Says which containers a step could not save. It has said so itself, but where srun had gone by then, in slurmd's log.
+fn tell_of_failed_saves(store: &Store, records: &[Record]) -> Result<()> {
+    for Record { id, .. } in records {
+        for file in store.failed_saves(id)? {
+            let (file, root) = (file.display(), store.path().display());
+            let saves = format!("rt --root {root} slurm save {id} FILE saves it");
+            log::tell(format_args!(
+                "container {id} was not saved as {file}: on this node, until its job ends, {saves}"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// runc's columns: three blanks between them, none narrower than twelve. Where there are containers of jobs, a last

@@ -3,7 +3,7 @@
 //! The file `kept.json` in the container's directory says so. While it is there, the end of the last process leaves the
 //! directory as it is.
 
-use super::{ContainerDir, Store, list_names};
+use super::{Access, ContainerDir, Store, list_names};
 use rt_sys::error::{Context, Result};
 use rt_sys::owned::Owned;
 use rt_sys::{bail, err, fd, look, tree};
@@ -27,17 +27,17 @@ const LAYERS: &str = "rt-layers";
 
 /// What stands before a step's name in the note that the container is to be saved for it, and is not saved yet.
 const UNSAVED: &str = "unsaved.";
-/// What it leads to where a save has failed, and where none has come to its end.
-const FAILED: &str = "failed";
+/// What it leads to where none has come to its end, and what stands before the file where a save has failed.
 const PENDING: &str = "pending";
+const FAILED: &str = "failed:";
 
 /// How far a container has come that is to be saved, and is not: what was written to it is in its layer alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Unsaved {
     /// Tasks have ended, and no save has come to its end.
     Pending,
-    /// A save has failed, and its user knows.
-    Failed,
+    /// The save to this file has failed, and that was said. `rt list` says it again, since nobody may have read it.
+    Failed(PathBuf),
 }
 
 /// What is known of a container that outlives its processes.
@@ -106,6 +106,15 @@ impl Store {
     pub(crate) fn persistent(&self, id: &str) -> Result<Option<PersistentContainer>> {
         super::check_id(id)?;
         if self.holds(id)? { self.container(id)?.persistent() } else { Ok(None) }
+    }
+
+    /// The files that steps were to save container `id` as, and could not: of the caller's own containers.
+    ///
+    /// # Errors
+    /// Where the kernel does not say.
+    pub(crate) fn failed_saves(&self, id: &str) -> Result<Vec<PathBuf>> {
+        let dir = if self.access == Access::Own { self.find(id)? } else { None };
+        dir.map_or(Ok(Vec::new()), |dir| dir.failed_saves())
     }
 
     /// Removes the caller's layers below `tmpfs` whose name `is_meant`, and whose container is not there: nothing leads to them
@@ -231,13 +240,21 @@ impl ContainerDir {
 
     /// Notes that the container is not saved for the step `step`, in place of what was noted of that step. Who makes the container
     /// anew forgets it.
-    pub(crate) fn note_unsaved(&self, step: &str, unsaved: Unsaved) -> Result<()> {
+    pub(crate) fn note_unsaved(&self, step: &str, unsaved: &Unsaved) -> Result<()> {
         let context = || format!("note that container {} is not saved", self.id);
-        let target = if unsaved == Unsaved::Failed { FAILED } else { PENDING };
+        let target = match unsaved {
+            Unsaved::Pending => PENDING.as_bytes().to_owned(),
+            Unsaved::Failed(file) => [FAILED.as_bytes(), file.as_os_str().as_bytes()].concat(),
+        };
         // At no time is there no note: who finds none removes the layer.
         let new = format!("new.{UNSAVED}{}", std::process::id());
         let _ = fs::unlinkat(&self.fd, new.as_str(), AtFlags::empty());
-        fs::symlinkat(target, &self.fd, new.as_str()).context(context)?;
+        match fs::symlinkat(target, &self.fd, new.as_str()) {
+            // A link holds no longer path.
+            Err(Errno::NAMETOOLONG) => fs::symlinkat(FAILED, &self.fd, new.as_str()),
+            made => made,
+        }
+        .context(context)?;
         fs::renameat(&self.fd, new.as_str(), &self.fd, format!("{UNSAVED}{step}")).context(context)
     }
 
@@ -258,11 +275,28 @@ impl ContainerDir {
     /// Where the kernel does not say.
     pub(crate) fn unsaved(&self, step: &str) -> Result<Option<Unsaved>> {
         match fs::readlinkat(&self.fd, format!("{UNSAVED}{step}"), Vec::new()) {
-            Ok(target) if target.as_bytes() == FAILED.as_bytes() => Ok(Some(Unsaved::Failed)),
-            Ok(_) => Ok(Some(Unsaved::Pending)),
+            Ok(target) => Ok(Some(match target.as_bytes().strip_prefix(FAILED.as_bytes()) {
+                Some(file) => Unsaved::Failed(OsStr::from_bytes(file).into()),
+                None => Unsaved::Pending,
+            })),
             Err(Errno::NOENT) => Ok(None),
             Err(e) => Err(e).context(|| format!("look at the state of {}", self.id)),
         }
+    }
+
+    /// The files that it was to be saved as, and could not.
+    ///
+    /// # Errors
+    /// As of [`ContainerDir::unsaved`].
+    fn failed_saves(&self) -> Result<Vec<PathBuf>> {
+        let mut files = Vec::new();
+        for name in list_names(&self.fd, FileType::Symlink)? {
+            let Some(step) = name.strip_prefix(UNSAVED) else { continue };
+            if let Some(Unsaved::Failed(file)) = self.unsaved(step)? {
+                files.push(file);
+            }
+        }
+        Ok(files)
     }
 
     /// True where any step is to save it, and has not.

@@ -1912,6 +1912,11 @@ fn what_is_not_saved_stays(ctx: &Ctx) {
     assert!(!out.stderr.contains("--force"), "{out:?}");
     step.environment(0, ctx.rt(["slurm", "end"])).silent();
     assert_eq!(layers(ctx), std::slice::from_ref(&id));
+    // Where srun has gone before it was said, nobody has read it.
+    let out = ctx.rt(["list"]).ok();
+    let said = format!("{id} was not saved as {}", ctx.path("place/out").display());
+    assert!(out.stderr.contains(&said) && out.stderr.contains(&format!("slurm save {id} FILE")), "{out:?}");
+    assert_eq!(ctx.rt(["list", "-q"]).ok().stderr, "");
     assert_eq!(fs::read_to_string(ctx.path("place/out")).unwrap(), "text");
     let later = ctx.path("later");
     ctx.rt(["slurm", "save", &id]).arg(&later).env("PATH", &path).ok();

@@ -89,7 +89,7 @@ pub(super) fn save_of_step(
     let dir = store.container(container)?;
     let step = step_name(id);
     // Before it begins: whatever ends this process, the layer stays.
-    dir.note_unsaved(&step, Unsaved::Pending)?;
+    dir.note_unsaved(&step, &Unsaved::Pending)?;
     let saved = save_in_child(call, store, container, &step, path, ends);
     let kept = store.persistent(container);
     // Where nobody can say, it counts as there.
@@ -102,7 +102,7 @@ pub(super) fn save_of_step(
         dir.note_saved(&step)?;
         return saved;
     }
-    dir.note_unsaved(&step, Unsaved::Failed)?;
+    dir.note_unsaved(&step, &Unsaved::Failed(path.to_owned()))?;
     let failed = format!("container {container} was not saved as {}", path.display());
     match kept {
         // The job ends with its script.

@@ -126,7 +126,7 @@ fn task_and_save(call: &Call, request: &StepContainer, tasks: usize, path: &Path
     // Before the program runs: the step that `JOB.STEP` names may have ended when it has, and leaves what is to be saved.
     let container = match named_container(call, &store, request, &named)? {
         Some(container) => {
-            store.container(&container.id)?.note_unsaved(&step, Unsaved::Pending)?;
+            store.container(&container.id)?.note_unsaved(&step, &Unsaved::Pending)?;
             container.id
         }
         None => container_of(request, &named),
@@ -146,7 +146,7 @@ fn task_and_save(call: &Call, request: &StepContainer, tasks: usize, path: &Path
     }
     let dir = store.container(&container)?;
     // Before the task counts as ended: where all do, and nothing is noted, the container is saved.
-    dir.note_unsaved(&step, Unsaved::Pending)?;
+    dir.note_unsaved(&step, &Unsaved::Pending)?;
     if dir.note_end(&step, named.task.unwrap_or(0))? < tasks {
         return Ok(code);
     }
