@@ -1289,17 +1289,62 @@ fn relative_paths_to_bundles_of_others(ctx: &Ctx) {
         fs::write(&config, &text).unwrap();
         give_to(&bundle.dir, 12345);
         let id = ctx.id();
-        if ctx.caller.host_ids().0 == 0 && text.contains("RLIMIT") {
-            // What root writes there, or makes, is the host's.
-            rt(ctx, &["run", "."]).cwd(&bundle.dir).fails(&["a writable root", "its whole path names it"]);
-            continue;
-        }
         for words in [&["run", "."][..], &["run", "-b", ".", &id], &["run", "-f", "config.json", "."]] {
             let out = rt(ctx, words).cwd(&bundle.dir).ok();
             assert!(out.stdout.ends_with("\"done\"\n"), "{words:?}: {out:?}");
-            assert_eq!(out.stdout.contains("[100,200]"), text.contains("RLIMIT"), "{words:?}: {out:?}");
+            // It counts as an image's own, and what of it does not is said.
+            assert!(!out.stdout.contains("[100,200]"), "{words:?}: {out:?}");
+            let lost = "does not count: limits, a writable root";
+            assert_eq!(out.stderr.contains(lost), text.contains("RLIMIT"), "{words:?}: {out:?}");
         }
     }
+    // What would give the caller's files or powers away: as another form of the same, and by what is of the container alone.
+    let file = |text: &serde_json::Value| fs::write(&config, text.to_string()).unwrap();
+    let (secret, hooked) = (ctx.mkdir("secret"), ctx.path("hooked"));
+    let touch = json!(["/bin/sh", ["sh", "-c", format!("echo x >{}", hooked.display())]]);
+    fs::write(secret.join("file"), "secret").unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o700)).unwrap();
+    let mut hostile = spec.clone();
+    let bind = json!(["/run/secret", "bind", secret, ["rbind", "rw"]]);
+    hostile["mounts"].as_array_mut().unwrap().push(bind);
+    hostile["hooks"] =
+        json!([null, [touch.clone()], [touch.clone()], [touch.clone()], [touch.clone()], [touch]]);
+    hostile["root"]["readonly"] = json!(false);
+    hostile.as_object_mut().unwrap().remove("hostname");
+    hostile["linux"]["rootfsPropagation"] = json!("shared");
+    let map = json!([{ "containerID": 0, "hostID": ctx.caller.host_ids().0, "size": 1 }]);
+    hostile["linux"]["namespaces"] = json!([{ "type": "user" }, { "type": "mount" }]);
+    (hostile["linux"]["uidMappings"], hostile["linux"]["gidMappings"]) = (map.clone(), map);
+    hostile["process"]["args"] =
+        json!(["/probe", "ls /run/secret", "write /probe x", "write /new x", "cat /proc/self/mountinfo"]);
+    file(&hostile);
+    give_to(&config, 12345);
+    let id = ctx.id();
+    for words in [&["run", "."][..], &["run", "-b", ".", &id], &["run", "-f", "config.json", "."]] {
+        let out = rt(ctx, words).cwd(&bundle.dir).ok();
+        assert!(!out.stdout.contains("secret") && !hooked.exists(), "{words:?}: {out:?}");
+        assert_eq!(
+            [out.line(1), out.line(2)],
+            [errno(libc::EROFS), errno(libc::EROFS)],
+            "{words:?}: {out:?}"
+        );
+        assert!(!out.stdout.contains("shared:"), "{words:?}: {out:?}");
+    }
+    // Also from a directory of the caller's own that lies in it.
+    let mut hooks = spec.clone();
+    hooks["hooks"] = json!({ "createRuntime": [{ "path": "/bin/true" }] });
+    file(&hooks);
+    give_to(&config, 12345);
+    let own = bundle.dir.join("own");
+    fs::create_dir(&own).unwrap();
+    give_to(&own, ctx.caller.host_ids().0);
+    let name = bundle.dir.file_name().unwrap().to_str().unwrap();
+    for way in ["..", &format!("../../{name}"), &format!("../own/../../{name}")] {
+        rt(ctx, &["run", way]).cwd(&own).fails(&["hooks", "its whole path names it"]);
+        rt(ctx, &["run", "-f", &format!("{way}/config.json"), way]).cwd(&own).fails(&["hooks"]);
+    }
+    rt(ctx, &["run", bundle.dir.to_str().unwrap()]).cwd(&own).ok();
+    fs::remove_dir(&own).unwrap();
     // A pipe has no name, and is the caller's. The tests make it, and only root opens theirs.
     if ctx.caller.host_ids().0 == 0 {
         let hooked = ctx.path("hooked");

@@ -7,7 +7,7 @@ use rt_sys::{bail, caller, err, fd};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// The config of a bundle.
 pub const CONFIG: &str = "config.json";
@@ -119,8 +119,9 @@ fn names_what_moves(path: &Path) -> Result<bool> {
         let here = fs::open(".", PLACE, Mode::empty()).context(|| "look at the current directory")?;
         Ok(!is_own(here)?)
     };
-    // No name at its end: the directory, or one above it.
-    Ok(path.file_name().is_none() || path.iter().any(crate::is_bundle_of) || starts_at_others()?)
+    // No name at its end: the directory, or one above it. Below one of others the caller may stand in one of his own.
+    let is_above = path.components().any(|part| part == Component::ParentDir);
+    Ok(path.file_name().is_none() || is_above || path.iter().any(crate::is_bundle_of) || starts_at_others()?)
 }
 
 fn is_own(file: impl AsFd) -> Result<bool> {

@@ -6,10 +6,9 @@
 //! environment, in which namespaces, under which filter, on which file systems of the kernel.
 
 use crate::annotations::ANNOTATION_BYTES;
-use crate::{DEFAULT_CAPABILITIES, hpc};
+use crate::hpc;
 use rt_sys::error::{Error, Result};
 use serde_json::{Map, Value, json};
-use std::collections::BTreeSet;
 use std::path::{Component, Path};
 
 /// What is taken of `process`. Capabilities are not: by them the program could take away what covers the host's files.
@@ -34,8 +33,6 @@ const ANNOTATIONS: [&str; 11] = [
 ];
 /// What of `linux` names something of the host.
 const HOSTS: [&str; 3] = ["cgroupsPath", "intelRdt", "netDevices"];
-/// Namespaces that root's container has of its own.
-const OWN: [&str; 3] = ["mount", "pid", "ipc"];
 /// Annotations with these beginnings configure a runtime.
 const CONFIGURES: [&str; 3] = ["rt.", "run.oci.", "cdi.k8s.io/"];
 
@@ -43,10 +40,15 @@ const CONFIGURES: [&str; 3] = ["rt.", "run.oci.", "cdi.k8s.io/"];
 pub fn config(text: &[u8], path: &Path, uid: u32, gid: u32) -> Result<Value> {
     let said: Value = serde_json::from_slice(text).map_err(|e| Error::new(e.to_string()))?;
     let mut linux = only(&said["linux"], &LINUX);
-    if let Some(filter) = linux.get_mut("seccomp").and_then(Value::as_object_mut) {
-        // A socket of the host.
-        filter.remove("listenerPath");
-        filter.remove("listenerMetadata");
+    match linux.get_mut("seccomp") {
+        Some(Value::Object(filter)) => {
+            // A socket of the host.
+            filter.remove("listenerPath");
+            filter.remove("listenerMetadata");
+        }
+        None | Some(Value::Null) => {}
+        // A list of its fields without their names would be read as the same.
+        Some(_) => return Err(Error::new("linux.seccomp: not an object".to_owned())),
     }
     // Those that it makes, not those that are somewhere.
     let mut namespaces: Vec<Value> = list(&said["linux"]["namespaces"])
@@ -78,16 +80,11 @@ pub fn config(text: &[u8], path: &Path, uid: u32, gid: u32) -> Result<Value> {
     Ok(config)
 }
 
-/// What the config `said` takes of the host, as it is to be shown: by hooks, mounts, devices and paths, and by annotations that steer; for
-/// root, by what only a user namespace makes harmless, too.
-pub fn of_host(said: &Value, is_root: bool) -> Vec<String> {
+/// What the config `said` takes of the host and [`config`] leaves out, as it is to be shown: by hooks, mounts, devices and paths, and by
+/// annotations that steer.
+pub fn of_host(said: &Value) -> Vec<String> {
     let mut all = hooks(said);
-    let makes = |kind: &str| list(&said["linux"]["namespaces"]).any(|n| n["type"] == kind && is_made(n));
-    if is_root && !makes("user") {
-        all.extend(roots(said));
-        all.extend(OWN.iter().filter(|kind| !makes(kind)).map(|kind| format!("the host's {kind} namespace")));
-    }
-    all.extend(mounts_but(said, shows_nothing_of_host));
+    all.extend(lost_mounts(said));
     let root = said["root"]["path"].as_str().unwrap_or_default();
     if !Path::new(root).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
         all.push(format!("root {root}"));
@@ -111,38 +108,14 @@ pub fn of_host(said: &Value, is_root: bool) -> Vec<String> {
     all
 }
 
-/// What a program that is the host's root reaches it by: files of root's that it leaves in the bundle, and capabilities beyond those of
-/// any container.
-fn roots(said: &Value) -> Vec<String> {
-    let is_writable = said["root"]["readonly"] != true;
-    let mut all: Vec<String> = is_writable.then(|| "a writable root".to_owned()).into_iter().collect();
-    let sets = said["process"]["capabilities"].as_object();
-    let names = sets.into_iter().flatten().flat_map(|(_, set)| list(set)).filter_map(Value::as_str);
-    let others: BTreeSet<&str> =
-        names.filter(|name| *name != "CAP_AUDIT_WRITE" && !DEFAULT_CAPABILITIES.contains(name)).collect();
-    all.extend(others.iter().map(|name| (*name).to_owned()));
-    all
-}
-
-/// True for a mount that [`mounts`] takes as it is, and for the host's /sys where nothing in it can be written, as `rt spec` has it.
-fn shows_nothing_of_host(mount: &Value) -> bool {
-    let says = |words: &[&str]| list(&mount["options"]).any(|said| words.iter().any(|word| said == word));
-    let is_read = |words: &[&str]| says(words) && !says(&["rw", "rrw"]);
-    let is_hosts_sys = ["destination", "source"].iter().all(|key| mount[key] == "/sys") && says(&["rbind"]);
-    match mount["type"].as_str() {
-        Some("cgroup" | "sysfs") if !says(&["ro", "rro"]) || says(&["rw", "rrw"]) => false,
-        _ => is_hosts_sys && is_read(&["rro"]) || !mounts(&json!([mount])).is_empty(),
-    }
-}
-
 fn hooks(said: &Value) -> Vec<String> {
     let has_some =
         said["hooks"].as_object().into_iter().flatten().any(|(_, of_stage)| list(of_stage).next().is_some());
     has_some.then(|| "hooks".to_owned()).into_iter().collect()
 }
 
-fn mounts_but(said: &Value, is_taken: impl Fn(&Value) -> bool) -> impl Iterator<Item = String> {
-    let lost = list(&said["mounts"]).filter(move |mount| !is_taken(mount));
+fn lost_mounts(said: &Value) -> impl Iterator<Item = String> {
+    let lost = list(&said["mounts"]).filter(|mount| mounts(&json!([mount])).is_empty());
     lost.filter_map(|mount| mount["destination"].as_str()).map(|place| format!("mount {place}"))
 }
 
@@ -158,11 +131,12 @@ fn annotations_but(said: &Value, is_taken: impl Fn(&str) -> bool) -> impl Iterat
 pub fn left_out(text: &[u8], taken: &Value) -> Result<Vec<String>> {
     let said: Value = serde_json::from_slice(text).map_err(|e| Error::new(e.to_string()))?;
     let mut all = hooks(&said);
-    let is_of =
-        |mount: &Value, other: &Value| ["destination", "type"].iter().all(|key| mount[key] == other[key]);
-    all.extend(mounts_but(&said, |mount| list(&taken["mounts"]).any(|other| is_of(mount, other))));
+    all.extend(lost_mounts(&said));
     if list(&said["process"]["rlimits"]).next().is_some() {
         all.push("limits".to_owned());
+    }
+    if said["linux"]["sysctl"].as_object().is_some_and(|settings| !settings.is_empty()) {
+        all.push("sysctl".to_owned());
     }
     if said["root"]["readonly"] != true {
         all.push("a writable root".to_owned());
@@ -187,23 +161,30 @@ fn list(said: &Value) -> impl Iterator<Item = &Value> {
     said.as_array().into_iter().flatten()
 }
 
-/// Of the binds only those of the profile hpc, which every container of it has.
+/// Of the binds only those of the profile hpc, which every container of it has, and in its form that of /sys.
 fn mounts(said: &Value) -> Vec<Value> {
     let usual = hpc::mounts();
     let is_bind = |mount: &Value| {
         let words = list(&mount["options"]).filter_map(Value::as_str);
         mount["type"] == "bind" || words.into_iter().any(|word| matches!(word, "bind" | "rbind"))
     };
-    let is_taken = |mount: &&Value| match is_bind(mount) {
+    let is_sys = |mount: &Value| ["destination", "source"].iter().all(|key| mount[key] == "/sys");
+    let usual_sys = usual.iter().find(|mount| is_sys(mount));
+    // Another config may have it writable, or what is mounted below.
+    let as_usual = |mount: Value| match usual_sys {
+        Some(usual) if is_bind(&mount) && is_sys(&mount) => usual.clone(),
+        _ => mount,
+    };
+    let is_taken = |mount: &Value| match is_bind(mount) {
         true => usual.contains(mount),
         false => mount["type"].as_str().is_some_and(|kind| FILE_SYSTEMS.contains(&kind)),
     };
-    let is_in_place = |mount: &&Value| match mount["type"].as_str() {
+    let is_in_place = |mount: &Value| match mount["type"].as_str() {
         Some("proc") => mount["destination"] == "/proc",
         Some("sysfs") => mount["destination"] == "/sys",
         _ => true,
     };
-    list(said).filter(is_taken).filter(is_in_place).cloned().map(read_only).collect()
+    list(said).cloned().map(as_usual).filter(is_taken).filter(is_in_place).map(read_only).collect()
 }
 
 /// The cgroups are the scheduler's: on cgroup v1 the files of the caller's own would be open to who asks for them. They come along
@@ -268,6 +249,7 @@ mod tests {
             "mounts": [
                 { "destination": "/run", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid"] },
                 { "destination": "/sys/fs/cgroup", "type": "cgroup", "source": "c", "options": ["nosuid", "ro"] },
+                hpc::mounts()[1],
                 hpc::mounts()[0],
             ],
             "linux": {
@@ -279,11 +261,16 @@ mod tests {
             "hostname": "rt",
         });
         assert_eq!(config, expected);
-        let mounts = ["/home", "/x", "/y", "/z", "/sys"].map(|place| format!("mount {place}"));
+        let mounts = ["/home", "/x", "/y", "/z"].map(|place| format!("mount {place}"));
         let annotations = ["cdi.k8s.io/x", "rt.home", "rt.mpi", "run.oci.keep_original_groups"];
         let annotations = annotations.map(|key| format!("annotation {key}"));
-        let whole =
-            [&["hooks".to_owned()][..], &mounts, &["a writable root".to_owned()], &annotations].concat();
+        let whole = [
+            &["hooks".to_owned()][..],
+            &mounts,
+            &["sysctl", "a writable root"].map(str::to_owned),
+            &annotations,
+        ]
+        .concat();
         assert_eq!(left_out(text.to_string().as_bytes(), &config).unwrap(), whole);
     }
 
@@ -302,26 +289,33 @@ mod tests {
         free["process"] =
             json!({ "rlimits": [{}], "capabilities": { "bounding": ["CAP_CHOWN"] }, "user": { "uid": 7 } });
         free["annotations"] = json!({ "org.label": "x", "rt.user": "caller", "rt.image.bytes": "7" });
-        assert_eq!(of_host(&free, false), Vec::<String>::new());
-        assert_eq!(of_host(&config(json!(hpc::mounts()), json!({})), false), Vec::<String>::new());
-        let mount = |said: Value| of_host(&config(json!([said]), json!({})), false);
+        assert_eq!(of_host(&free), Vec::<String>::new());
+        assert_eq!(of_host(&config(json!(hpc::mounts()), json!({}))), Vec::<String>::new());
+        let mount = |said: Value| of_host(&config(json!([said]), json!({})));
         for said in [
             json!({ "destination": "/x", "type": "bind", "source": "/home" }),
             json!({ "destination": "/x", "type": "proc", "source": "proc" }),
             json!({ "destination": "/x", "type": "overlay", "source": "overlay", "options": ["lowerdir=/"] }),
-            json!({ "destination": "/x", "type": "cgroup", "source": "cgroup" }),
-            json!({ "destination": "/x", "type": "cgroup", "source": "cgroup", "options": ["ro", "rw"] }),
             json!({ "destination": "/x", "type": "none", "source": "/sys", "options": ["rbind", "rro"] }),
         ] {
             assert_eq!(mount(said.clone()), ["mount /x"], "{said}");
         }
-        for options in [json!(["rbind", "ro"]), json!(["rbind", "rro", "rrw"]), json!(["rro"])] {
-            assert_eq!(of_host(&config(sys(options.clone()), json!({})), false), ["mount /sys"], "{options}");
+        // Whatever it says of these, they are read-only.
+        let usual = json!([hpc::mounts()[1]]);
+        for options in [json!(["rbind", "ro"]), json!(["rbind", "rro", "rrw"]), json!(["bind", "rw"])] {
+            let said = config(sys(options.clone()), json!({}));
+            assert_eq!(of_host(&said), Vec::<String>::new(), "{options}");
+            assert_eq!(
+                super::config(said.to_string().as_bytes(), Path::new("/at"), 7, 8).unwrap()["mounts"],
+                usual
+            );
         }
+        let cgroup = json!({ "destination": "/x", "type": "cgroup", "source": "cgroup", "options": ["rw"] });
+        assert_eq!(mount(cgroup), Vec::<String>::new());
         // Two at one place, of which one is usual.
         let twice =
             [hpc::mounts()[1].clone(), json!({ "destination": "/sys", "type": "bind", "source": "/home" })];
-        assert_eq!(of_host(&config(json!(twice), json!({})), false), ["mount /sys"]);
+        assert_eq!(of_host(&config(json!(twice), json!({}))), ["mount /sys"]);
         for (linux, what) in [
             (json!({ "devices": [{ "path": "/dev/sda" }] }), "devices"),
             (json!({ "resources": { "devices": [{ "allow": true, "access": "rwm" }] } }), "devices"),
@@ -331,22 +325,24 @@ mod tests {
             (json!({ "intelRdt": { "closID": "x" } }), "intelRdt"),
             (json!({ "seccomp": { "listenerPath": "/run/socket" } }), "listenerPath"),
         ] {
-            assert_eq!(of_host(&config(json!([]), linux), false), [what]);
+            assert_eq!(of_host(&config(json!([]), linux)), [what]);
         }
         for path in ["/", "..", "x/../.."] {
-            assert_eq!(of_host(&json!({ "root": { "path": path } }), false), [format!("root {path}")]);
+            assert_eq!(of_host(&json!({ "root": { "path": path } })), [format!("root {path}")]);
         }
         let steers = json!({ "rt.image.file": "/x", "rt.home": "bind" });
-        let steers =
-            of_host(&json!({ "annotations": steers, "hooks": { "prestart": [{ "path": "/x" }] } }), false);
+        let steers = of_host(&json!({ "annotations": steers, "hooks": { "prestart": [{ "path": "/x" }] } }));
         assert_eq!(steers, ["hooks", "annotation rt.home", "annotation rt.image.file"]);
-        // Of root without a user namespace.
-        let mut roots = config(json!([]), json!({ "namespaces": [{ "type": "pid" }, { "type": "mount" }] }));
-        roots["process"] =
-            json!({ "capabilities": { "bounding": ["CAP_KILL", "CAP_MKNOD"], "effective": ["CAP_MKNOD"] } });
-        assert_eq!(of_host(&roots, true), ["a writable root", "CAP_MKNOD", "the host's ipc namespace"]);
-        assert_eq!(of_host(&roots, false), Vec::<String>::new());
-        roots["linux"]["namespaces"] = json!([{ "type": "user" }]);
-        assert_eq!(of_host(&roots, true), Vec::<String>::new());
+        // What serde reads as the same, a list without the names, is nothing.
+        let listed = json!({
+            "process": [false, null], "hooks": [null, [{ "path": "/bin/sh" }]], "mounts": [["/x", "bind", "/home", ["rbind"]]],
+            "root": ["../..", false], "linux": { "rootfsPropagation": "shared", "namespaces": [["network", "/proc/1/ns/net"]] },
+        });
+        let taken = super::config(listed.to_string().as_bytes(), Path::new("/at"), 7, 8).unwrap();
+        assert_eq!((&taken["mounts"], &taken["hooks"]), (&json!([]), &Value::Null));
+        assert_eq!(taken["root"], json!({ "path": "/at", "readonly": true }));
+        assert!(taken["linux"].get("rootfsPropagation").is_none());
+        let filter = json!({ "linux": { "seccomp": ["SCMP_ACT_ALLOW", null, [], [], "/run/socket"] } });
+        assert!(super::config(filter.to_string().as_bytes(), Path::new("/at"), 7, 8).is_err());
     }
 }

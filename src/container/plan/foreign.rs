@@ -2,7 +2,7 @@
 //!
 //! A name chose such a bundle, and not the caller, so its config counts as an image's own does ([`own_config`]). Whoever
 //! names a bundle, or a config, by its path outside of a store has chosen its owner, but by no relative one from a directory of others:
-//! they may have moved that out of a store. Such a one is refused where it takes something of the host.
+//! they may have moved that out of a store. Such a one counts so, too, and is refused where it takes something of the host.
 
 use super::image_files::{self, SQUASHFS};
 use rt_image_store::ROOT;
@@ -40,7 +40,7 @@ impl OthersBundle {
         Ok(others.map(|why| OthersBundle { config, why }))
     }
 
-    /// Its config: of one in a store without what reaches beyond the container.
+    /// Its config, without what reaches beyond the container.
     ///
     /// # Errors
     /// It is missing, or none, or that of one that was moved takes something of the host; those of read(2).
@@ -48,7 +48,7 @@ impl OthersBundle {
         let shown = bundle.display();
         let file = self.config?;
         let is_callers = fd::stat(&file)?.st_uid == caller::uid();
-        let text = fd::read_regular(file, MOST)?.ok_or_else(|| err!("{CONFIG}: longer than {MOST} bytes"))?;
+        let text = read_at_most(file)?;
         if !rt_image_store::is_stored(bundle) && others::first_on_way(bundle)?.is_none() {
             return moved(&self.why, &text);
         }
@@ -67,6 +67,10 @@ impl OthersBundle {
         }
         Ok(config.to_string().into_bytes())
     }
+}
+
+fn read_at_most(file: OwnedFd) -> Result<Vec<u8>> {
+    fd::read_regular(file, MOST)?.ok_or_else(|| err!("{CONFIG}: longer than {MOST} bytes, or no file"))
 }
 
 /// Refuses a config that Slurm has made of a bundle in a store of images that others can write: who wrote the bundle chose
@@ -97,7 +101,11 @@ impl CallersConfig {
     pub(crate) fn read(path: &Path) -> CallersConfig {
         let opened = others::open_named_file(path);
         let is_anothers = opened.as_ref().is_ok_and(|(_, is_anothers)| *is_anothers);
-        CallersConfig { text: opened.and_then(|(file, _)| fd::read_all(file)), is_anothers }
+        let read = |file| match is_anothers {
+            true => read_at_most(file),
+            false => fd::read_all(file),
+        };
+        CallersConfig { text: opened.and_then(|(file, _)| read(file)), is_anothers }
     }
 
     /// The config, which is at `path`; `foreign`: others can change the bundle.
@@ -122,20 +130,31 @@ impl CallersConfig {
     }
 }
 
-/// The config `text` of another user's, which no whole path names: he may have moved it out of a store.
+/// The config `text` of another user's, which no whole path names: he may have moved it out of a store, so it counts as an image's own.
+/// Its user is told what does not count.
 ///
 /// # Errors
 /// It takes something of the host. Or that is meant, and without it the config would be another one.
 fn moved(why: &str, text: &[u8]) -> Result<Vec<u8>> {
-    let said = serde_json::from_slice(text).map_err(json_error)?;
-    let taken = own_config::of_host(&said, caller::uid() == 0).join(", ");
-    if taken.is_empty() {
-        // What has been judged, where a key is there twice.
-        return Ok(said.to_string().into_bytes());
+    let said: serde_json::Value = serde_json::from_slice(text).map_err(json_error)?;
+    let so = |lost: &[String]| {
+        format!(
+            "{why}, and a relative path names it, so this of its config does not count: {}",
+            lost.join(", ")
+        )
+    };
+    let taken = own_config::of_host(&said);
+    if !taken.is_empty() {
+        return Err(err!("{}", so(&taken)).hint("where they are meant to, its whole path names it"));
     }
-    let said = format!("so this of its config does not count: {taken}");
-    Err(err!("{why}, and a relative path names it, {said}")
-        .hint("where they are meant to, its whole path names it"))
+    let root = Path::new(said["root"]["path"].as_str().unwrap_or(ROOT));
+    let gid = rustix::process::getegid().as_raw();
+    let config = own_config::config(text, root, caller::uid(), gid)?;
+    let lost = own_config::left_out(text, &config)?;
+    if !lost.is_empty() {
+        rt_sys::log::tell(so(&lost));
+    }
+    Ok(config.to_string().into_bytes())
 }
 
 fn refuse_sources_of_others(spec: &Spec) -> Result<()> {
