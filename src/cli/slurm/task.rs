@@ -12,7 +12,7 @@ use crate::store::Unsaved;
 use oci_spec::runtime::Mount;
 use rt_launch::job_environment::JobEnvironment;
 use rt_launch::request::{ARGV0, IMAGE, Image, STEP_TASKS, StepContainer};
-use rt_launch::slurm::arguments;
+use rt_launch::slurm::{self, arguments};
 use rt_launch::task::{JobDirectory, TaskContext, TaskId};
 use rt_spec::asked_mounts;
 use rt_spec::rootless::UserMap;
@@ -135,7 +135,9 @@ fn task_and_save(call: &Call, request: &StepContainer, tasks: usize, path: &Path
     let mut command = Command::new(&program);
     command.args(crate::cli::own_words()).env(SAVED_BY_PARENT, "1");
     let child = command.spawn().context(|| format!("execute {}", program.display()))?;
-    let code = exit_code(child, named.is_batch_script())?;
+    // Of a batch job's script Slurm signals the first process alone (`--signal=B:`, `scancel -b`).
+    let passes_on = named.is_batch_script() || signals_children_alone()?;
+    let code = exit_code(child, passes_on)?;
     let store = open_store_of_job(call)?;
     if !store.holds(&container)? {
         return match code {
@@ -154,16 +156,20 @@ fn task_and_save(call: &Call, request: &StepContainer, tasks: usize, path: &Path
     Ok(if code == 0 { saved } else { code })
 }
 
-/// Waits for a child with all signals blocked, and returns its exit code, 128 and the signal where that was one.
-///
-/// Slurm signals all processes of a step, and a terminal all of its group, so the child has it, too. But of a batch job's script
-/// it signals the first process alone (`--signal=B:`, `scancel -b`).
-fn exit_code(mut child: Child, is_script: bool) -> Result<u8> {
+/// True where Slurm signals this process alone, and not the program, which is its child.
+fn signals_children_alone() -> Result<bool> {
+    let cgroups = fd::read_at(fd::open_proc()?, "self/cgroup").context(|| "read /proc/self/cgroup")?;
+    Ok(slurm::signals_children_alone(&String::from_utf8_lossy(&cgroups)))
+}
+
+/// Waits for a child with all signals blocked, and returns its exit code, 128 and the signal where that was one. The child has the
+/// signals of a terminal, which go to all of its group; those of others only where this process `passes_on` what it gets.
+fn exit_code(mut child: Child, passes_on: bool) -> Result<u8> {
     signal::block_all();
-    while is_script && child.try_wait().context(|| "wait for the task")?.is_none() {
-        match signal::take().number {
-            libc::SIGCHLD => {}
-            number => drop(signal::send(child.id() as i32, number)),
+    while passes_on && child.try_wait().context(|| "wait for the task")?.is_none() {
+        let taken = signal::take();
+        if taken.number != libc::SIGCHLD && !taken.by_kernel {
+            let _ = signal::send(child.id() as i32, taken.number);
         }
     }
     let status = child.wait().context(|| "wait for the task")?;

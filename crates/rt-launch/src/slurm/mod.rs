@@ -28,6 +28,17 @@ pub fn directories(task: &TaskContext, is_trusted: impl Fn(&Path) -> bool) -> Di
     }
 }
 
+/// True where the cgroups of a task, as /proc/self/cgroup has them, tell Slurm which processes the step has (proctrack/cgroup): a
+/// signal but KILL goes to the children of slurmstepd alone then, and to all processes of the step otherwise.
+pub fn signals_children_alone(cgroups: &str) -> bool {
+    // Of version 1 the freezer is what proctrack/cgroup uses. Others may only bound what a task has.
+    let tracks = |controllers: &str| controllers.split(',').any(|name| name.is_empty() || name == "freezer");
+    cgroups.lines().any(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        fields.next().is_some_and(tracks) && fields.next().is_some_and(|path| path.contains("/step_"))
+    })
+}
+
 /// The directory of the step's application that Slurm's PMIx makes in TmpFS.
 fn pmix_application(task: &TaskContext) -> Option<PathBuf> {
     let Step { job, step, .. } = &task.id.as_ref()?.step;
@@ -180,6 +191,20 @@ mod tests {
     }
 
     const CONFIG: &str = r#"{"ociVersion":"1.0.0","process":{"cwd":"/","user":{"uid":0,"gid":0},"env":[]}}"#;
+
+    #[test]
+    fn who_is_signalled() {
+        for (cgroups, expected) in [
+            ("9:name=systemd:/\n6:freezer:/slurm/uid_7/job_4/step_0\n", true),
+            ("6:cpuset,freezer:/slurm_node1/uid_7/job_4/step_batch\n0::/init.scope\n", true),
+            ("0::/system.slice/slurmstepd.scope/job_4/step_0/user/task_0\n", true),
+            ("6:freezer:/\n5:cpuset:/slurm/uid_7/job_4/step_0\n0::/\n", false),
+            ("0::/user.slice/session-2.scope\n", false),
+            ("", false),
+        ] {
+            assert_eq!(signals_children_alone(cgroups), expected, "{cgroups}");
+        }
+    }
 
     #[test]
     fn a_rank_is_a_place_among_the_nodes() {
