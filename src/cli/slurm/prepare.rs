@@ -194,7 +194,13 @@ pub(super) fn task_source(call: &Call, request: &StepContainer) -> Result<Option
     if let Some(path) = &request.resolved
         && let Some(found) = still_there(path)?
     {
-        return Ok(Some(found));
+        return match found {
+            // The copy may be in the job's own TmpFS.
+            Source::File(path) => {
+                broadcast::copy_or_original(request, path, false).map(|path| Some(Source::File(path)))
+            }
+            Source::Bundle(_) => Ok(Some(found)),
+        };
     }
     // One of the tasks shows what is fetched. The others wait for it in silence.
     resolve(call, request, caller::variable("SLURM_PROCID").is_some_and(|rank| rank == "0"))
