@@ -447,7 +447,7 @@ fn file_in(image: &Filesystem<FilePart>, path: &[&str]) -> squashfs::Result<Opti
 }
 
 /// Gives what was made in the draft its name, in the place of `old`. Where another image has come there meanwhile, as of a step that saves
-/// under the same name, the later one stays.
+/// under the same name, the later one stays; what was there may have been removed, too.
 fn put_in_place(
     draft: &Draft,
     target: &Path,
@@ -456,13 +456,16 @@ fn put_in_place(
     mut old: Option<OwnedFd>,
 ) -> Result<()> {
     const TRIES: u32 = 19;
+    let mut failed = Ok(());
     for _ in 0..TRIES {
         match old.map_or_else(|| draft.publish(FILE), |old| draft.replace(FILE, &old)) {
-            Err(e) if replace && e.is(libc::EEXIST) => old = replaceable(target, replace, form)?,
+            // ENOENT: what was there, or the draft.
+            Err(e) if replace && (e.is(libc::EEXIST) || e.is(libc::ENOENT)) => failed = Err(e),
             put => return put,
         }
+        old = replaceable(target, replace, form)?;
     }
-    Err(err!("{}: others write there, too", target.display()))
+    failed.context(|| format!("{}: others write there, too", target.display()))
 }
 
 /// What is at `target`, which is to be replaced; none where nothing is.

@@ -428,16 +428,21 @@ fn what_is_emptied_meanwhile_is_not_saved() {
     fill();
     place.good(&words);
     let image = std::fs::read(place.join("out.sqsh")).unwrap();
-    let child = place.command().args(words).stderr(std::process::Stdio::piped()).spawn().unwrap();
-    while !place.names(".").iter().any(|name| name.starts_with("out.sqsh.partial-")) {
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
-    std::fs::remove_dir_all(upper.join("a/b")).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
+    let save_during = |meanwhile: &dyn Fn()| {
+        let child = place.command().args(words).stderr(std::process::Stdio::piped()).spawn().unwrap();
+        while !place.names(".").iter().any(|name| name.starts_with("out.sqsh.partial-")) {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        meanwhile();
+        let output = child.wait_with_output().unwrap();
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let said = save_during(&|| std::fs::remove_dir_all(upper.join("a/b")).unwrap());
     assert!(said.contains("layer/upper: somebody has removed files in it meanwhile"), "{said}");
     assert!(std::fs::read(place.join("out.sqsh")).unwrap() == image);
     fill();
-    place.good(&words);
+    // What was to be replaced may go meanwhile.
+    assert_eq!(save_during(&|| std::fs::remove_file(place.join("out.sqsh")).unwrap()), "");
+    assert!(std::fs::read(place.join("out.sqsh")).unwrap() == image);
     place.is_clean();
 }
