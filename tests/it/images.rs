@@ -19,6 +19,7 @@ tests! {
         programs_of_somebody_else_beside_rt,
         names_in_the_configured_registry, directories_above_are_exchanged, a_teams_bundle_by_a_config_of_the_callers,
         hooks_beside_a_teams_bundle, relative_paths_to_bundles_of_others, directories_of_others_with_mounts,
+        a_mount_beside_a_root_of_others,
     }
     USER {
         stores_of_each_user, stores_behind_links_of_others, bundles_of_a_team, bundles_of_the_callers_group, a_teams_bundle_that_was_moved, mounts_in_a_teams_bundle, marks_of_somebody_else, a_mark_below_a_mount_of_somebodys, words_with_an_acl,
@@ -737,6 +738,39 @@ fn directories_of_others_with_mounts(ctx: &Ctx) {
         sys::umount(place.to_str().unwrap(), libc::MNT_DETACH).unwrap();
     }
     forget(ctx);
+}
+
+/// What `rt` says, which ends although another user serves `place` and answers nothing.
+fn with_silent_mount(ctx: &Ctx, place: &Path, cwd: &Path, words: &[&str]) -> Option<crate::fixture::Out> {
+    let server = sys::silent_fuse(place, 12345, ",allow_other")?;
+    let mut job = rt(ctx, words).cwd(cwd).spawn();
+    eventually(&format!("{words:?} with {} mounted", place.display()), || job.child.try_wait().unwrap());
+    let out = job.wait();
+    drop(server);
+    sys::umount(place.to_str().unwrap(), libc::MNT_DETACH).unwrap();
+    Some(out)
+}
+
+/// The file of a bundle of others that says whether images share its files.
+fn a_mount_beside_a_root_of_others(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("only root mounts for others");
+    }
+    let bundle = ctx.bundle().with("/root/readonly", json!(false)).ops(&["say done"]);
+    bundle.write();
+    let place = bundle.dir.join("shares-files");
+    fs::write(&place, "").unwrap();
+    give_to(&bundle.dir, 12345);
+    let path = bundle.dir.to_str().unwrap();
+    rt(ctx, &["run", path]).fails(&["other images have the same files"]);
+    let Some(out) = with_silent_mount(ctx, &place, &ctx.dir, &["run", path]) else { skip!("no /dev/fuse") };
+    let is_said = |text: &str| out.stderr.contains(text);
+    assert!(
+        out.code != 0 && is_said("shares-files") && is_said("another user's file system is mounted there"),
+        "{out:?}"
+    );
+    fs::remove_file(&place).unwrap();
+    rt(ctx, &["run", path]).ok();
 }
 
 /// A name without a registry is one of the configured registry to every command, also where the store has an image that was
