@@ -19,7 +19,7 @@ tests! {
         programs_of_somebody_else_beside_rt,
         names_in_the_configured_registry, directories_above_are_exchanged, a_teams_bundle_by_a_config_of_the_callers,
         hooks_beside_a_teams_bundle, relative_paths_to_bundles_of_others, directories_of_others_with_mounts,
-        a_mount_beside_a_root_of_others,
+        a_mount_beside_a_root_of_others, contexts_of_others_with_mounts,
     }
     USER {
         stores_of_each_user, stores_behind_links_of_others, bundles_of_a_team, bundles_of_the_callers_group, a_teams_bundle_that_was_moved, mounts_in_a_teams_bundle, marks_of_somebody_else, a_mark_below_a_mount_of_somebodys, words_with_an_acl,
@@ -771,6 +771,72 @@ fn a_mount_beside_a_root_of_others(ctx: &Ctx) {
     );
     fs::remove_file(&place).unwrap();
     rt(ctx, &["run", path]).ok();
+}
+
+/// Nothing that the owner of a context mounts in it is asked, and an error names it.
+fn contexts_of_others_with_mounts(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("only root mounts for others");
+    }
+    let here = ctx.mkdir("theirs");
+    fs::create_dir(here.join("dir")).unwrap();
+    fs::create_dir(here.join("deep")).unwrap();
+    fs::write(here.join("deep/x"), "").unwrap();
+    for (name, text) in [
+        ("Containerfile", "FROM scratch\nCOPY file /\nCOPY dir/x link /\n"),
+        ("file", ""),
+        ("dir/x", ""),
+        ("dir/y", ""),
+    ] {
+        fs::write(here.join(name), text).unwrap();
+    }
+    symlink("/deep/x", here.join("link")).unwrap();
+    fs::set_permissions(&here, fs::Permissions::from_mode(0o755)).unwrap();
+    give_to(&here, 12345);
+    let file = here.join("Containerfile").to_str().unwrap().to_owned();
+    let other = ctx.mkdir("other").to_str().unwrap().to_owned();
+    let made = ctx.path("made.sqsh").display().to_string();
+    let build = ["build", "--no-cache", "-o", &made];
+    let cases: [(&str, &[&str], &str); 11] = [
+        ("Containerfile", &["."], "Containerfile"),
+        ("Containerfile", &["-f", &file, &other], "Containerfile"),
+        ("Containerfile.dockerignore", &["."], "Containerfile.dockerignore"),
+        ("Containerfile.dockerignore", &["-f", &file, &other], "Containerfile.dockerignore"),
+        (".containerignore", &["."], ".containerignore"),
+        (".dockerignore", &["."], ".dockerignore"),
+        ("file", &["."], "file"),
+        ("dir", &["."], "dir/x"),
+        ("dir/x", &["."], "dir/x"),
+        ("deep", &["."], "link"),
+        ("", &[here.to_str().unwrap()], "theirs"),
+    ];
+    for (place, words, shown) in cases {
+        let place = if place.is_empty() { here.clone() } else { here.join(place) };
+        let is_new = !place.exists();
+        if is_new {
+            fs::write(&place, "").unwrap();
+        }
+        let cwd = if words == ["."] { &here } else { &ctx.dir };
+        let words = [&build[..], words].concat();
+        let Some(out) = with_silent_mount(ctx, &place, cwd, &words) else { skip!("no /dev/fuse") };
+        let is_said = |text: &str| out.stderr.contains(text);
+        assert!(
+            out.code != 0 && is_said(shown) && is_said("another user's file system is mounted there"),
+            "{}: {out:?}",
+            place.display()
+        );
+        if is_new {
+            fs::remove_file(&place).unwrap();
+        }
+    }
+    // What root has mounted there is as any directory, with a link through it and out of it.
+    let deep = here.join("deep");
+    sys::mount("tmpfs", deep.to_str().unwrap(), "tmpfs", 0, "mode=755").unwrap();
+    symlink("../dir/y", deep.join("x")).unwrap();
+    let built = rt(ctx, &[&build[..], &["."]].concat()).cwd(&here).run();
+    sys::umount(deep.to_str().unwrap(), libc::MNT_DETACH).unwrap();
+    assert_eq!(built.code, 0, "{built:?}");
+    forget(ctx);
 }
 
 /// A name without a registry is one of the configured registry to every command, also where the store has an image that was

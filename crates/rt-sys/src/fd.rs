@@ -393,6 +393,19 @@ pub fn open_unserved<N: Arg + Copy>(
     }
 }
 
+/// Opens `path`, which the caller has named, links followed, unless it is the root of a FUSE file system that another user has mounted. What
+/// it is can be waited for, as a fifo.
+///
+/// # Errors
+/// EXDEV where another user's is mounted there; those of open(2).
+pub fn open_named_unserved(path: &Path, flags: OFlags) -> Result<OwnedFd> {
+    let place = fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    match crate::mount::others_server_at(&place)? {
+        Some(_) => Err(unserved_error(Errno::XDEV)),
+        None => Ok(fs::open(link(&place), flags | OFlags::CLOEXEC, Mode::empty())?),
+    }
+}
+
 /// The state of the entry `name` of `dir`, of a link itself, in the same way as [`open_entry`] opens it.
 ///
 /// # Errors
