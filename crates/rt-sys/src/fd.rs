@@ -510,6 +510,20 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>> {
     read_at(fs::CWD, path)
 }
 
+/// As [`read_file`], of a regular file alone: the open waits for no writer of a fifo and takes no terminal.
+///
+/// # Errors
+/// The kernel does not open or read it, or it is something else.
+pub fn read_regular_file(path: &Path) -> Result<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = fs::open(path, flags, Mode::empty())?;
+    match fs::FileType::from_raw_mode(fs::fstat(&file)?.st_mode) {
+        fs::FileType::RegularFile => read_all(file),
+        fs::FileType::Directory => Err(Errno::ISDIR.into()),
+        _ => crate::bail!("not a file"),
+    }
+}
+
 /// Reads a file that a container may have put there: a regular one of `most` bytes at the most, else `None`. The open
 /// waits for no writer of a fifo and takes no terminal.
 ///
