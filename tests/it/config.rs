@@ -294,7 +294,10 @@ fn config_that_is_no_file(ctx: &Ctx) {
     fs::create_dir(&path).unwrap();
     ctx.run(&bundle).failed(&["is a directory"]);
     fs::remove_dir(&path).unwrap();
-    // A FIFO must not hang the caller for ever: an error, or read as a stream once somebody writes.
+    crate::sys::mkfifo(&path).unwrap();
+    ctx.give(&path);
+    ctx.run(&bundle).failed(&["config.json", "not a file"]);
+    fs::remove_file(&path).unwrap();
     std::os::unix::fs::symlink("/dev/null", &path).unwrap();
     ctx.run(&bundle).failed(&["config.json"]);
 }

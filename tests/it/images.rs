@@ -19,6 +19,7 @@ tests! {
         programs_of_somebody_else_beside_rt,
         names_in_the_configured_registry, directories_above_are_exchanged, a_teams_bundle_by_a_config_of_the_callers,
         hooks_beside_a_teams_bundle, relative_paths_to_bundles_of_others, directories_of_others_with_mounts,
+        a_mount_beside_a_root_of_others, contexts_of_others_with_mounts, fifos_of_others_are_not_waited_for,
     }
     USER {
         stores_of_each_user, stores_behind_links_of_others, bundles_of_a_team, bundles_of_the_callers_group, a_teams_bundle_that_was_moved, mounts_in_a_teams_bundle, marks_of_somebody_else, a_mark_below_a_mount_of_somebodys, words_with_an_acl,
@@ -737,6 +738,154 @@ fn directories_of_others_with_mounts(ctx: &Ctx) {
         sys::umount(place.to_str().unwrap(), libc::MNT_DETACH).unwrap();
     }
     forget(ctx);
+}
+
+/// What `rt` says, which ends although another user serves `place` and answers nothing.
+fn with_silent_mount(ctx: &Ctx, place: &Path, cwd: &Path, words: &[&str]) -> Option<crate::fixture::Out> {
+    let server = sys::silent_fuse(place, 12345, ",allow_other")?;
+    let mut job = rt(ctx, words).cwd(cwd).spawn();
+    eventually(&format!("{words:?} with {} mounted", place.display()), || job.child.try_wait().unwrap());
+    let out = job.wait();
+    drop(server);
+    sys::umount(place.to_str().unwrap(), libc::MNT_DETACH).unwrap();
+    Some(out)
+}
+
+/// The file of a bundle of others that says whether images share its files.
+fn a_mount_beside_a_root_of_others(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("only root mounts for others");
+    }
+    let bundle = ctx.bundle().with("/root/readonly", json!(false)).ops(&["say done"]);
+    bundle.write();
+    let place = bundle.dir.join("shares-files");
+    fs::write(&place, "").unwrap();
+    give_to(&bundle.dir, 12345);
+    let path = bundle.dir.to_str().unwrap();
+    rt(ctx, &["run", path]).fails(&["other images have the same files"]);
+    let Some(out) = with_silent_mount(ctx, &place, &ctx.dir, &["run", path]) else { skip!("no /dev/fuse") };
+    let is_said = |text: &str| out.stderr.contains(text);
+    assert!(
+        out.code != 0 && is_said("shares-files") && is_said("another user's file system is mounted there"),
+        "{out:?}"
+    );
+    fs::remove_file(&place).unwrap();
+    rt(ctx, &["run", path]).ok();
+}
+
+/// Nothing that the owner of a context mounts in it is asked, and an error names it.
+fn contexts_of_others_with_mounts(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("only root mounts for others");
+    }
+    let here = ctx.mkdir("theirs");
+    fs::create_dir(here.join("dir")).unwrap();
+    fs::create_dir(here.join("deep")).unwrap();
+    fs::write(here.join("deep/x"), "").unwrap();
+    for (name, text) in [
+        ("Containerfile", "FROM scratch\nCOPY file /\nCOPY dir/x link /\n"),
+        ("file", ""),
+        ("dir/x", ""),
+        ("dir/y", ""),
+    ] {
+        fs::write(here.join(name), text).unwrap();
+    }
+    symlink("/deep/x", here.join("link")).unwrap();
+    fs::set_permissions(&here, fs::Permissions::from_mode(0o755)).unwrap();
+    give_to(&here, 12345);
+    let file = here.join("Containerfile").to_str().unwrap().to_owned();
+    let other = ctx.mkdir("other").to_str().unwrap().to_owned();
+    let made = ctx.path("made.sqsh").display().to_string();
+    let build = ["build", "--no-cache", "-o", &made];
+    let cases: [(&str, &[&str], &str); 11] = [
+        ("Containerfile", &["."], "Containerfile"),
+        ("Containerfile", &["-f", &file, &other], "Containerfile"),
+        ("Containerfile.dockerignore", &["."], "Containerfile.dockerignore"),
+        ("Containerfile.dockerignore", &["-f", &file, &other], "Containerfile.dockerignore"),
+        (".containerignore", &["."], ".containerignore"),
+        (".dockerignore", &["."], ".dockerignore"),
+        ("file", &["."], "file"),
+        ("dir", &["."], "dir/x"),
+        ("dir/x", &["."], "dir/x"),
+        ("deep", &["."], "link"),
+        ("", &[here.to_str().unwrap()], "theirs"),
+    ];
+    for (place, words, shown) in cases {
+        let place = if place.is_empty() { here.clone() } else { here.join(place) };
+        let is_new = !place.exists();
+        if is_new {
+            fs::write(&place, "").unwrap();
+        }
+        let cwd = if words == ["."] { &here } else { &ctx.dir };
+        let words = [&build[..], words].concat();
+        let Some(out) = with_silent_mount(ctx, &place, cwd, &words) else { skip!("no /dev/fuse") };
+        let is_said = |text: &str| out.stderr.contains(text);
+        assert!(
+            out.code != 0 && is_said(shown) && is_said("another user's file system is mounted there"),
+            "{}: {out:?}",
+            place.display()
+        );
+        if is_new {
+            fs::remove_file(&place).unwrap();
+        }
+    }
+    // What root has mounted there is as any directory, with a link through it and out of it.
+    let deep = here.join("deep");
+    sys::mount("tmpfs", deep.to_str().unwrap(), "tmpfs", 0, "mode=755").unwrap();
+    symlink("../dir/y", deep.join("x")).unwrap();
+    let built = rt(ctx, &[&build[..], &["."]].concat()).cwd(&here).run();
+    sys::umount(deep.to_str().unwrap(), libc::MNT_DETACH).unwrap();
+    assert_eq!(built.code, 0, "{built:?}");
+    forget(ctx);
+}
+
+/// Whose a fifo is says who is waited for.
+fn fifos_of_others_are_not_waited_for(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("only root gives files to others");
+    }
+    let bundle = ctx.bundle().ops(&["say done"]);
+    bundle.write();
+    let (dir, config) = (bundle.dir.to_str().unwrap().to_owned(), bundle.dir.join("config.json"));
+    let text = fs::read_to_string(&config).unwrap();
+    let fifo = ctx.path("fifo");
+    sys::mkfifo(&fifo).unwrap();
+    fs::set_permissions(&fifo, fs::Permissions::from_mode(0o666)).unwrap();
+    let id = ctx.id();
+    let ends = |words: &[&str], why: &str| {
+        let mut job = rt(ctx, words).spawn();
+        eventually(&format!("{words:?}"), || job.child.try_wait().unwrap());
+        let out = job.wait();
+        let is_a_line = out.stderr.trim_end().lines().count() == 1;
+        assert!(out.code != 0 && is_a_line && out.stderr.contains(why), "{words:?}: {out:?}");
+    };
+    give_to(&fifo, 12345);
+    let named = fifo.to_str().unwrap();
+    ends(&["run", "-f", named, &dir], "fifo: not a file, and another user's");
+    ends(&["run", "-f", named, "-b", &dir, &id], "fifo: not a file, and another user's");
+    // The caller's own is read once somebody writes to it, and so is a pipe.
+    ctx.give(&fifo);
+    let job = rt(ctx, &["run", "-f", named, &dir]).spawn();
+    fs::write(&fifo, &text).unwrap();
+    let out = job.wait();
+    assert!(out.code == 0 && out.stdout.contains("done"), "{out:?}");
+    for script in [
+        "exec \"$@\" -f <(sleep 0.1; cat config.json) .",
+        "exec \"$@\" -f /dev/stdin . <<<\"$(cat config.json)\"",
+        "sleep 0.1 | cat config.json - | \"$@\" -f /dev/stdin .",
+        "exec \"$@\" -f /proc/self/fd/7 . 7<config.json",
+    ] {
+        let cmd = ctx.command("/bin/bash").args(["-c", script, "bash"]).arg(ctx.rt_path());
+        let cmd = cmd.arg("--root").arg(ctx.mkdir("state")).arg("run");
+        let out = cmd.cwd(&bundle.dir).run();
+        assert!(out.code == 0 && out.stdout.contains("done"), "{script}: {out:?}");
+    }
+    // A bundle's own is a file.
+    fs::rename(&fifo, &config).unwrap();
+    for owner in [12345, ctx.caller.host_ids().0] {
+        give_to(&config, owner);
+        ends(&["run", "-b", &dir, &id], "config.json: not a file");
+    }
 }
 
 /// A name without a registry is one of the configured registry to every command, also where the store has an image that was

@@ -77,9 +77,9 @@ impl ImageStore {
             Err(Errno::NOENT) => return Ok(None),
             dir => dir.context(|| format!("open the store of images {}", path.display()))?,
         };
-        if let Some(uid) = rt_sys::mount::others_server_at(&dir)? {
+        if let Some(server) = rt_sys::mount::others_server_at(&dir)? {
             return Err(err!(
-                "the store of images {}: on a file system that uid {uid} serves",
+                "the store of images {}: on a file system that {server} serves",
                 path.display()
             ));
         }

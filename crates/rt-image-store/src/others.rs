@@ -130,24 +130,37 @@ fn is_own(file: impl AsFd) -> Result<bool> {
 
 /// Opens the file `path` that the caller has named, once, to be read. Also says whether it counts as another user's: it is his or in a
 /// directory of his, and a relative path names it, or one through a descriptor, which both lead there whatever has become of its name.
-/// A pipe has no name, and is the caller's.
+/// A pipe has no name, and is the caller's. One with a name, which is waited for, has to be made by root or the caller, as all but files.
 ///
 /// # Errors
-/// Those of openat2(2); EXDEV where another user's file system is mounted there.
+/// Those of openat2(2); EXDEV where another user's file system is mounted there. It is no file, and another user's.
 pub fn open_named_file(path: &Path) -> Result<(OwnedFd, bool)> {
     /// PIPEFS_MAGIC (linux/magic.h).
     const PIPES: u64 = 0x5049_5045;
     let name = path.file_name().ok_or(Errno::ISDIR)?;
     let above = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let dir = fs::open(above, PLACE, Mode::empty())?;
-    let flags = OFlags::RDONLY | OFlags::NOCTTY;
-    let file = fd::open_unserved(&dir, name, flags, ResolveFlags::empty()).map_err(fd::unserved_error)?;
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let way = fs::openat2(fs::CWD, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS);
+    // Looked at first: the open of a fifo waits for whoever writes to it, that of a device can have effects.
+    let place =
+        fd::open_unserved(&dir, name, OFlags::PATH, ResolveFlags::empty()).map_err(fd::unserved_error)?;
+    let way = fs::openat2(
+        fs::CWD,
+        path,
+        OFlags::PATH | OFlags::CLOEXEC,
+        Mode::empty(),
+        ResolveFlags::NO_MAGICLINKS,
+    );
     let is_by_descriptor = matches!(way, Err(Errno::LOOP));
+    let is_pipe = || -> Result<bool> { Ok(fd::file_system(&place)? == PIPES) };
+    let is_file = FileType::from_raw_mode(fd::stat(&place)?.st_mode) == FileType::RegularFile;
+    if !is_file && !is_pipe()? && !(is_own(&place)? && (is_by_descriptor || is_own(&dir)?)) {
+        bail!("not a file, and another user's");
+    }
     let may_be_moved = is_by_descriptor || path.is_relative() && names_what_moves(above)?;
-    let is_anothers = may_be_moved && fd::file_system(&file)? != PIPES && !(is_own(&file)? && is_own(&dir)?);
-    Ok((file, is_anothers))
+    let is_anothers = may_be_moved && !is_pipe()? && !(is_own(&place)? && is_own(&dir)?);
+    // A pipe stays as it is for those who have it open, too.
+    let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
+    Ok((fs::open(fd::link(&place), flags, Mode::empty())?, is_anothers))
 }
 
 /// True where the bundle `dir` or its config belongs to neither root nor the caller.

@@ -72,8 +72,8 @@ pub fn look(path: &Path) -> Result<There> {
             Err(e) => return Err(e).context(look_at),
         };
         // Whoever serves a file system says whose its files are, as he likes, or nothing.
-        if let Some(uid) = mount::others_server(&found, unserved)? {
-            return Ok(There::Foreign(err!("{} is on a file system that uid {uid} serves", shown.display())));
+        if let Some(server) = mount::others_server(&found, unserved)? {
+            return Ok(There::Foreign(err!("{} is on a file system that {server} serves", shown.display())));
         }
         let owned = Owned::of(&found)?;
         unserved = Some(owned.stat.st_dev);

@@ -77,8 +77,11 @@ pub struct Config {
 
 impl Config {
     /// Loads the config at `path`.
+    ///
+    /// # Errors
+    /// It could not be read, or is none: what is no regular file is not waited for.
     pub fn load(path: &Path) -> Result<Self> {
-        Self::of(rt_sys::fd::read_file(path), path)
+        Self::of(rt_sys::fd::read_regular_file(path), path)
     }
 
     /// Loads the config `name` in a directory in which others can rename.

@@ -393,6 +393,19 @@ pub fn open_unserved<N: Arg + Copy>(
     }
 }
 
+/// Opens `path`, which the caller has named, links followed, unless it is the root of a FUSE file system that another user has mounted. What
+/// it is can be waited for, as a fifo.
+///
+/// # Errors
+/// EXDEV where another user's is mounted there; those of open(2).
+pub fn open_named_unserved(path: &Path, flags: OFlags) -> Result<OwnedFd> {
+    let place = fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    match crate::mount::others_server_at(&place)? {
+        Some(_) => Err(unserved_error(Errno::XDEV)),
+        None => Ok(fs::open(link(&place), flags | OFlags::CLOEXEC, Mode::empty())?),
+    }
+}
+
 /// The state of the entry `name` of `dir`, of a link itself, in the same way as [`open_entry`] opens it.
 ///
 /// # Errors
@@ -495,6 +508,20 @@ pub fn write_all(file: impl AsFd, bytes: &[u8]) -> Result<()> {
 /// Reads a whole small file, with as few calls as it takes.
 pub fn read_file(path: &Path) -> Result<Vec<u8>> {
     read_at(fs::CWD, path)
+}
+
+/// As [`read_file`], of a regular file alone: the open waits for no writer of a fifo and takes no terminal.
+///
+/// # Errors
+/// The kernel does not open or read it, or it is something else.
+pub fn read_regular_file(path: &Path) -> Result<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = fs::open(path, flags, Mode::empty())?;
+    match fs::FileType::from_raw_mode(fs::fstat(&file)?.st_mode) {
+        fs::FileType::RegularFile => read_all(file),
+        fs::FileType::Directory => Err(Errno::ISDIR.into()),
+        _ => crate::bail!("not a file"),
+    }
 }
 
 /// Reads a file that a container may have put there: a regular one of `most` bytes at the most, else `None`. The open

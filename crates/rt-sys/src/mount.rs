@@ -459,30 +459,99 @@ fn parse_device(line: &[u8]) -> Option<(u64, u64)> {
 /// FUSE_SUPER_MAGIC (linux/magic.h).
 pub const FUSE: u64 = 0x6573_5546;
 
+/// Another user than root and the caller, who serves a FUSE file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Server {
+    /// Who has mounted it.
+    Uid(u32),
+    /// Nobody says who: it is not mounted here any more, or in another mount namespace.
+    Unknown,
+}
+
+impl std::fmt::Display for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Server::Uid(uid) => write!(f, "uid {uid}"),
+            Server::Unknown => f.write_str("an unknown user"),
+        }
+    }
+}
+
+/// What the kernel knows of the mount of an open file without a question to whoever serves it.
+struct Known {
+    /// The number of the device; none where a filter is older than the call that tells it.
+    device: Option<u64>,
+    /// The id, which no other mount has while the file is open.
+    id: u64,
+}
+
+impl Known {
+    fn of(file: impl AsFd) -> Result<Known> {
+        use rustix::fs::{AtFlags, StatxFlags, makedev, statx};
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        // Nothing is asked for, so that FUSE gives everybody the device without its server. The kernel adds the id itself: who asks for it is
+        // refused by the file system of a user who has not allowed others.
+        let context = || format!("look at {}", super::fd::shown(&file));
+        let (device, id) = match statx(&file, "", flags, StatxFlags::empty()) {
+            Ok(found) => (
+                Some(makedev(found.stx_dev_major, found.stx_dev_minor)),
+                (found.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(found.stx_mnt_id),
+            ),
+            Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => (None, None),
+            Err(e) => return Err(e).context(context),
+        };
+        let id = id.map_or_else(|| id_of(&file).context(context), Ok)?;
+        Ok(Known { device, id })
+    }
+}
+
+/// The id of the mount that an open file is on, by procfs.
+#[cold]
+fn id_of(file: impl AsFd) -> Result<u64> {
+    let info = format!("/proc/self/fdinfo/{}", file.as_fd().as_raw_fd());
+    let text = super::fd::read_file(Path::new(&info)).context(|| info)?;
+    let line = text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"mnt_id:"));
+    let id = line.and_then(|id| str::from_utf8(id).ok()?.trim().parse().ok());
+    id.ok_or_else(|| rustix::io::Errno::NOSYS.into())
+}
+
 /// Who mounted the FUSE file system that an open file is on, where that is neither root nor the caller; `None` on all others, and
-/// on the device `known`, of which that is known. Its server is not asked, which may never answer.
+/// on the device `known`, of which that is known. Its server is not asked, which may never answer. What the mount table does not have
+/// counts as another user's: he can have taken it away once it was open, and his server answers no more than before.
 ///
 /// # Errors
 /// The kernel does not say.
-pub fn others_server(file: impl AsFd, known: Option<u64>) -> Result<Option<u32>> {
-    use rustix::fs::{AtFlags, StatxFlags, major, makedev, minor, statx};
-    // Nothing is asked for but the device, which FUSE gives everybody without its server.
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let device = match statx(&file, "", flags, StatxFlags::empty()) {
-        Ok(found) => makedev(found.stx_dev_major, found.stx_dev_minor),
-        // A filter that is older than the call.
-        Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => super::fd::stat(&file)?.st_dev,
-        Err(e) => return Err(e).context(|| format!("look at {}", super::fd::shown(&file))),
-    };
+pub fn others_server(file: impl AsFd, known: Option<u64>) -> Result<Option<Server>> {
+    use rustix::fs::{major, minor};
+    let Known { device, id } = Known::of(&file)?;
     // What is on a disk has the disk's number.
-    if major(device) != 0 || Some(device) == known {
+    if device.is_some_and(|device| major(device) != 0 || Some(device) == known) {
         return Ok(None);
     }
-    let number = format!("{}:{}", major(device), minor(device)).into_bytes();
-    match table()?.into_iter().find(|mounted| mounted.device == number).and_then(|mounted| mounted.user) {
-        Some(user) if is_others(user)? => Ok(Some(user)),
-        _ => Ok(None),
+    let table = table()?;
+    // The id alone where files have another device than the table says (btrfs, overlayfs); the device alone where the file was opened in
+    // another mount namespace, which shows the same file system.
+    let number = device.map(|device| format!("{}:{}", major(device), minor(device)).into_bytes());
+    let by_device = || table.iter().find(|mounted| Some(&mounted.device) == number.as_ref());
+    match table.iter().find(|mounted| mounted.id == id).or_else(by_device) {
+        Some(mounted) if mounted.is_others_fuse()? => Ok(mounted.user.map(Server::Uid)),
+        Some(_) => Ok(None),
+        None => Ok((!is_in_no_table(id)).then_some(Server::Unknown)),
     }
+}
+
+/// True for the id of a mount that is in no table and no user's: that with the root directory of this process, which may be a directory
+/// in it (chroot(2)), and those that the kernel itself has for pipes and for memory.
+#[cold]
+fn is_in_no_table(id: u64) -> bool {
+    let flags = fs::OFlags::PATH | fs::OFlags::DIRECTORY | fs::OFlags::CLOEXEC;
+    let root = || fs::open("/", flags, fs::Mode::empty());
+    let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map(|(end, _)| end);
+    let memory = || fs::memfd_create("rt", fs::MemfdFlags::CLOEXEC);
+    let is_on = |file: std::result::Result<OwnedFd, rustix::io::Errno>| {
+        file.is_ok_and(|file| Known::of(file).is_ok_and(|known| known.id == id))
+    };
+    is_on(root()) || is_on(pipe()) || is_on(memory())
 }
 
 /// As [`others_server`], of the root of a mount alone: `None` where nothing is mounted at the open directory itself. So the mount table is
@@ -490,7 +559,7 @@ pub fn others_server(file: impl AsFd, known: Option<u64>) -> Result<Option<u32>>
 ///
 /// # Errors
 /// The kernel does not say.
-pub fn others_server_at(dir: impl AsFd) -> Result<Option<u32>> {
+pub fn others_server_at(dir: impl AsFd) -> Result<Option<Server>> {
     use rustix::fs::{AtFlags, StatxAttributes, StatxFlags, statx};
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let is_root = StatxAttributes::MOUNT_ROOT;
@@ -641,6 +710,52 @@ mod tests {
         for cannot in [value("a,b"), value("\0"), value(&"x".repeat(4096))] {
             assert_eq!(mount_data(&[cannot]), None);
         }
+    }
+
+    /// Another user takes his file system away between the open of a file and the look at the mount table, as with `fusermount -uz`.
+    #[test]
+    fn what_is_not_mounted_any_more_is_a_strangers() {
+        // Only root mounts for others.
+        let Ok(server) = File::options().read(true).write(true).open("/dev/fuse") else { return };
+        rustix::io::ioctl_fionbio(&server, true).unwrap();
+        let at = std::env::temp_dir().join(format!("rt-mount-gone-{}", std::process::id()));
+        std::fs::create_dir(&at).unwrap();
+        let data =
+            format!("fd={},rootmode=40000,user_id=12345,group_id=12345,allow_other", server.as_raw_fd());
+        let data = CString::new(data).unwrap();
+        if mount::mount("gone", &at, "fuse", MountFlags::empty(), Some(&*data)).is_err() {
+            return std::fs::remove_dir(at).unwrap();
+        }
+        let open = |path: &Path| fs::open(path, fs::OFlags::PATH | fs::OFlags::CLOEXEC, fs::Mode::empty());
+        let file = open(&at).unwrap();
+        let before = (others_server(&file, None).unwrap(), others_server_at(&file).unwrap());
+        mount::unmount(&at, mount::UnmountFlags::DETACH).unwrap();
+        let found = others_server(&file, None).unwrap();
+        assert!(before.0.is_some() && before.1.is_some() && found.is_some(), "{before:?} and then {found:?}");
+        assert!(others_server_at(&file).unwrap().is_some());
+        let again = crate::fd::link(&file);
+        let error = crate::look::kind_unserved(&again).unwrap_err();
+        assert!(error.is(libc::EXDEV), "{error}");
+        let error = crate::fd::open_unserved(fs::CWD, &*again, fs::OFlags::RDONLY, fs::ResolveFlags::empty());
+        assert_eq!(error.unwrap_err(), rustix::io::Errno::XDEV);
+        // FUSE_INIT, with which the kernel begins, and nothing else.
+        let mut request = [0; 1 << 17];
+        assert_ne!(rustix::io::read(&server, &mut request).unwrap(), 0);
+        assert_eq!(rustix::io::read(&server, &mut request).unwrap_err(), rustix::io::Errno::AGAIN);
+        std::fs::remove_dir(at).unwrap();
+    }
+
+    #[test]
+    fn what_the_kernel_has_without_a_place_is_no_strangers() {
+        let (pipe, _end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+        let memory = fs::memfd_create("memory", fs::MemfdFlags::CLOEXEC).unwrap();
+        let own = File::open("/proc/self").unwrap();
+        for file in [OwnedFd::from(own), pipe, memory] {
+            assert_eq!(others_server(&file, None).unwrap(), None);
+            let known = Known::of(&file).unwrap();
+            assert_eq!(known.id, id_of(&file).unwrap());
+        }
+        assert!(!is_in_no_table(u64::MAX) && is_in_no_table(id_of(File::open("/").unwrap()).unwrap()));
     }
 
     #[test]

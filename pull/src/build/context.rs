@@ -9,7 +9,8 @@ use super::copy::{self, Destination, Found, Origin};
 use super::remote::{Fetcher, Remote};
 use oci_layer::owner::Owner;
 use rt_sys::error::{Context as _, Result};
-use rt_sys::{disk, err};
+use rt_sys::{disk, err, fd, mount};
+use rustix::io::Errno;
 
 /// No .dockerignore is longer.
 pub(super) const MOST_IGNORED: usize = 1 << 20;
@@ -62,7 +63,15 @@ pub(super) enum Opened {
 /// Opens a context; what is no directory becomes one of the build's.
 pub(super) fn open(context: &Context, fetcher: &Fetcher) -> Result<Opened> {
     match context {
-        Context::Directory(path) => disk::open_root(path).context(|| "context").map(Opened::Files),
+        Context::Directory(path) => {
+            let root = disk::open_root(path).context(|| "context")?;
+            match mount::others_server_at(&root)? {
+                Some(_) => {
+                    Err(fd::unserved_error(Errno::XDEV)).context(|| format!("context {}", path.display()))
+                }
+                None => Ok(Opened::Files(root)),
+            }
+        }
         Context::Stdin => {
             let dir = disk::open_root(fetcher.session)?;
             let file = disk::create_file(dir.as_fd(), STDIN, 0o600)?;

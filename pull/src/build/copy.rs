@@ -23,7 +23,7 @@ use oci_layer::tar::{self, EntryKind, Header, Reader};
 use oci_layer::{decode, merge};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::owner::{Device, OWNER_RECORD, OwnerRecord};
-use rt_sys::rootfs::{open_in, open_in_unmounted};
+use rt_sys::rootfs::{open_in, open_in_unmounted, open_in_unserved};
 use rt_sys::{bail, disk, err, fd, tree};
 
 /// Where sources are.
@@ -83,14 +83,14 @@ impl Origin<'_> {
     }
 
     fn open(&self, path: &str, flags: OFlags) -> Result<Option<OwnedFd>> {
-        let open = if self.is_one_mount { open_in_unmounted } else { open_in };
+        let open = if self.is_one_mount { open_in_unmounted } else { open_in_unserved };
         match open(self.root, Path::new(path), flags) {
             Ok(fd) => Ok(Some(fd)),
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
             Err(Errno::XDEV) if self.is_one_mount => {
                 Err(err!("{path:?} in {}: {}", self.shown, super::mount::NOTHING))
             }
-            Err(e) => Err(Error::from(e).context(format!("open {path:?} in {}", self.shown))),
+            Err(e) => Err(fd::unserved_error(e).context(format!("open {path:?} in {}", self.shown))),
         }
     }
 
@@ -972,9 +972,9 @@ fn make_dirs_by(root: BorrowedFd, path: &str, owner: Owner, links: usize) -> Res
 /// The bytes of a file of the context of at most `most` bytes; none where there is no such file.
 pub(super) fn read(root: BorrowedFd, path: &Path, most: usize) -> Result<Option<Vec<u8>>> {
     let shown = || path.display().to_string();
-    let fd = match open_in(root, path, READ) {
+    let fd = match open_in_unserved(root, path, READ) {
         Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
-        opened => opened.context(shown)?,
+        opened => opened.map_err(fd::unserved_error).context(shown)?,
     };
     match fd::stat(&fd)?.st_size {
         size if size > most as i64 => bail!("{}: longer than {most} bytes", shown()),

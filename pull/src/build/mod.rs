@@ -39,7 +39,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -72,6 +72,7 @@ use rt_image_store::word::changeable_by_others;
 use rt_spec::emulation::RootEmulation;
 use rt_sys::error::{Context as _, Error, Result};
 use rt_sys::{bail, disk, err, fd};
+use rustix::fs::OFlags;
 
 /// No secret is longer (docker's bound).
 const LONGEST_SECRET: usize = 500 << 10;
@@ -407,7 +408,7 @@ fn file_of(options: &BuildOptions, context: &OwnedFd) -> Result<(PathBuf, Vec<u8
 /// All of a file that the caller has named, which can be a pipe or a device: whoever writes into it is waited for.
 fn read_given(path: &Path, most: usize) -> Result<Vec<u8>> {
     let read = || -> Result<Vec<u8>> {
-        let file = File::options().read(true).custom_flags(libc::O_NOCTTY).open(path)?;
+        let file = File::from(fd::open_named_unserved(path, OFlags::RDONLY | OFlags::NOCTTY)?);
         if file.metadata()?.is_dir() {
             bail!("a directory");
         }
@@ -429,7 +430,17 @@ fn read_named(
     most: usize,
 ) -> Result<Option<Vec<u8>>> {
     match options.context {
-        Context::Directory(_) => fd::read_if_regular(path, most),
+        Context::Directory(_) => {
+            let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+            let file = match fd::open_named_unserved(path, flags) {
+                // ENXIO is said of a socket.
+                Err(e) if [libc::ENOENT, libc::ENOTDIR, libc::ENXIO].iter().any(|no| e.is(*no)) => {
+                    return Ok(None);
+                }
+                file => file,
+            };
+            file.and_then(|file| fd::read_regular(file, most)).context(|| path.display().to_string())
+        }
         _ => copy::read(context.as_fd(), path, most),
     }
 }

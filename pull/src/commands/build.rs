@@ -94,9 +94,9 @@ fn context(word: &str) -> Result<build::Context> {
     if build::is_url(word) {
         return Ok(build::Context::Url(word.to_owned()));
     }
-    match look::is_dir(word)? {
-        true => rt_sys::fd::absolute(word).map(build::Context::Directory),
-        false => bail!("context {word}: no such directory"),
+    match look::kind_unserved(word)? {
+        Some(rustix::fs::FileType::Directory) => rt_sys::fd::absolute(word).map(build::Context::Directory),
+        _ => bail!("context {word}: no such directory"),
     }
 }
 

@@ -46,11 +46,10 @@ use rt_spec::rootless::{self, Adapted};
 use rt_spec::{Config, Linux, SHARES_FILES, annotations};
 use rt_sys::caller::Caller;
 use rt_sys::caps;
-use rt_sys::err;
-use rt_sys::error::{Context, Result};
+use rt_sys::error::Result;
 use rt_sys::mount::Propagation;
 use rt_sys::ns::{IdMaps, Namespace, Namespaces};
-use rustix::io::Errno;
+use rt_sys::{err, look};
 use std::path::{Path, PathBuf};
 
 /// CAP_SYS_ADMIN, with which mounts are made and removed.
@@ -190,11 +189,13 @@ fn caller_request(spec: &rt_spec::Spec, request: &StartRequest) -> CallerRequest
 /// Refuses to write into the root of a bundle whose files other images have, too.
 #[cold]
 fn require_own_files(rootfs: &Path) -> Result<()> {
-    match rustix::fs::stat(rootfs.join("..").join(SHARES_FILES)) {
-        Ok(_) => {}
+    // Whose bundle it is may have a file system of his there, which never answers.
+    match look::kind_unserved(rootfs.join("..").join(SHARES_FILES)) {
+        Ok(None) => return Ok(()),
+        Ok(Some(_)) => {}
         // What its user may not look at is no bundle of his store.
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => return Ok(()),
-        Err(e) => return Err(e).context(|| format!("rootfs {}", rootfs.display())),
+        Err(e) if e.is(libc::EACCES) => return Ok(()),
+        Err(e) => return Err(e),
     }
     let text = "other images have the same files, so nobody may write to them";
     Err(err!("rootfs {}: {text}", rootfs.display()).hint(

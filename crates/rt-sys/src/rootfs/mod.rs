@@ -21,7 +21,7 @@ mod place;
 
 pub use filesystems::{PROC_MAGIC, SYSFS_MAGIC, is_in_memory, name_of_overlay_stranger};
 pub use notes::{DirLock, IMAGES, MadeList};
-pub use paths::{open_in, open_in_unmounted};
+pub use paths::{open_in, open_in_unmounted, open_in_unserved};
 pub use place::{NewEntry, Place};
 
 use crate::bail;

@@ -3,7 +3,8 @@
 use super::Rootfs;
 use crate::bail;
 use crate::error::Result;
-use rustix::fd::{BorrowedFd, OwnedFd};
+use crate::fd;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -40,6 +41,64 @@ pub fn open_in(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<Owned
 /// EXDEV for a mount; those of openat2(2).
 pub fn open_in_unmounted(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     resolve_in(root, path, flags, ResolveFlags::NO_XDEV)
+}
+
+/// As [`open_in`], and through nothing that another user serves by FUSE, who need not answer. Where something else is mounted on the way,
+/// it is gone one name after the other, each in the directory that was opened before: what is mounted there meanwhile is not met.
+///
+/// # Errors
+/// EXDEV for what another user serves; those of openat2(2).
+pub fn open_in_unserved(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    match open_in_unmounted(root, path, flags) {
+        Err(Errno::XDEV) => walk_in_unserved(root, path, flags),
+        opened => opened,
+    }
+}
+
+#[cold]
+fn walk_in_unserved(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    const PLACE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW);
+    let mut todo = components(path);
+    // Each directory from the root on that has been gone through.
+    let mut way: Vec<OwnedFd> = Vec::new();
+    let mut links = 0;
+    while let Some(name) = todo.pop_front() {
+        if name == ".." {
+            way.pop();
+            continue;
+        }
+        let dir = way.last().map_or(root, AsFd::as_fd);
+        let found = fd::open_unserved(dir, &*name, PLACE, ResolveFlags::BENEATH)?;
+        let is_asked = todo.is_empty() && flags.contains(OFlags::NOFOLLOW);
+        if is_asked || FileType::from_raw_mode(fs::fstat(&found)?.st_mode) != FileType::Symlink {
+            way.push(found);
+            continue;
+        }
+        links += 1;
+        if links > MOST_LINKS {
+            return Err(Errno::LOOP);
+        }
+        let target = fs::readlinkat(&found, "", Vec::new())?;
+        let target = Path::new(OsStr::from_bytes(target.as_bytes()));
+        if target.is_absolute() {
+            way.clear();
+        }
+        let mut front = components(target);
+        front.append(&mut todo);
+        todo = front;
+    }
+    let end = match way.pop() {
+        Some(end) => end,
+        None => fs::openat(root, ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?,
+    };
+    if flags.difference(OFlags::CLOEXEC) == PLACE || flags.difference(OFlags::CLOEXEC) == OFlags::PATH {
+        return Ok(end);
+    }
+    // A link here is one that is not to be followed.
+    if FileType::from_raw_mode(fs::fstat(&end)?.st_mode) == FileType::Symlink {
+        return Err(Errno::LOOP);
+    }
+    fs::open(fd::link(&end), flags.difference(OFlags::NOFOLLOW) | OFlags::CLOEXEC, Mode::empty())
 }
 
 fn resolve_in(root: BorrowedFd<'_>, path: &Path, flags: OFlags, how: ResolveFlags) -> Result<OwnedFd, Errno> {
