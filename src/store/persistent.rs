@@ -87,6 +87,16 @@ impl PersistentContainer {
         }
         look::is_dir(&self.layer).ok()
     }
+
+    /// False where the image is not there, or another file is in its place, without which nothing comes of the layer. Where the kernel does
+    /// not say, it counts as there.
+    pub(crate) fn has_image(&self) -> bool {
+        look::exists(&self.image).unwrap_or(true)
+            && !self
+                .file
+                .as_ref()
+                .is_some_and(|noted| file_note(&self.image).is_ok_and(|found| found != *noted))
+    }
 }
 
 /// Which directory a layer is in.
