@@ -369,6 +369,14 @@ pub(super) fn own_directory(tmpfs: &Path, kind: &str) -> Result<PathBuf> {
     of_random_name(tmpfs, &format!("{kind}-{me}."))
 }
 
+/// True where the caller's layers are in `tmpfs` already, or may be made there.
+pub(crate) fn takes_layers(tmpfs: &Path) -> bool {
+    let own = tmpfs.join(format!("{LAYERS}-{}", rustix::process::geteuid().as_raw()));
+    let access = fs::accessat(fs::CWD, tmpfs, fs::Access::WRITE_OK | fs::Access::EXEC_OK, AtFlags::EACCESS);
+    !matches!(access, Err(Errno::ACCESS | Errno::PERM | Errno::ROFS))
+        || matches!(look_at(&own), Ok(Place::Callers))
+}
+
 /// The caller's directory below `tmpfs` whose name begins with `prefix`, whatever follows; made where there is none.
 fn of_random_name(tmpfs: &Path, prefix: &str) -> Result<PathBuf> {
     const TRIES: u32 = 20;

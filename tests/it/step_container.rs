@@ -1407,6 +1407,32 @@ fn written_to_memory(ctx: &Ctx) {
     }
     assert!(prepare("RT_CONTAINER_NAME", "new", "/dev/shm").contains("memory of the job: /dev/shm"));
     assert_eq!(prepare("RT_CONTAINER_ENV", "X", "/dev/shm"), "");
+    // A place that takes no layer is somebody's mistake, of which who asks for nothing hears, too.
+    let missing = ctx.path("missing");
+    let is_wrong = |place: &Path, fault: &str| {
+        let place = place.to_str().unwrap();
+        for (name, value, what) in [
+            ("RT_CONTAINER_ENV", "X", "takes memory of the job, half"),
+            ("RT_CONTAINER_WRITABLE", "1", "takes memory of the job, half"),
+            ("RT_CONTAINER_NAME", "new", "can be kept nowhere"),
+        ] {
+            let said = prepare(name, value, place);
+            let expected = format!("{place} (TmpFS) {fault}\n");
+            assert!(
+                said.lines().count() == 1 && said.contains(what) && said.ends_with(&expected),
+                "{said:?}"
+            );
+        }
+        assert_eq!(prepare("RT_CONTAINER_WRITABLE", "0", place), "");
+    };
+    is_wrong(&missing, "is not there");
+    is_wrong(&file, "is no directory");
+    let closed = ctx.mkdir("closed");
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o555)).unwrap();
+    if ctx.caller.host_ids().0 != 0 {
+        is_wrong(&closed, "is closed to you");
+    }
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 /// A container whose step was cancelled a moment ago is waited for.
