@@ -7,7 +7,7 @@ use crate::mounts::Mounts;
 use crate::options::{self, FORMS, Form, Options, PREFIXES};
 use crate::program::{Call, End};
 use std::collections::BTreeSet;
-use std::ffi::{CStr, CString, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::DirBuilderExt;
@@ -507,7 +507,7 @@ pub(crate) fn prepare(spank: &Spank, _: &[&CStr]) -> i32 {
     state.environment = environment_of_rt(&environment, &variables);
     state.user = user(spank);
     // Without it, what tasks leave is looked for among the mounts of slurmstepd.
-    state.mounts = Mounts::new().ok();
+    state.mounts = Mounts::new(places(&state.arguments)).ok();
     for (name, value) in &variables {
         set(spank, name, value);
     }
@@ -589,15 +589,15 @@ pub(crate) fn task(spank: &Spank, _: &[&CStr]) -> i32 {
         // Slurm would start the task on the host if plugstack.conf calls the plugin optional.
         ffi::end_task();
     }
-    match state.mounts.as_ref().map_or(Ok(false), Mounts::hand_over) {
-        Ok(true) if warns_of_own_tmpfs(&state, spank) => ffi::say(
-            "TmpFS is the job's own: what is to be saved when the job ends before its step is lost (layers= in plugstack.conf)",
-        ),
+    match state.mounts.as_ref().map_or(Ok(()), Mounts::hand_over) {
         // Another task has done it.
         Err(e) if e.kind() != ErrorKind::WouldBlock => {
             ffi::error(&format!("the mounts of the job cannot be reached when its step has ended: {e}"));
         }
         _ => {}
+    }
+    if state.options.save.is_some() && spank.number(Number::Task) == Some(0) {
+        warn_of_own_places(&state);
     }
     let Ok(program) = CString::new(state.arguments.task_program().into_os_string().into_vec()) else {
         ffi::end_task()
@@ -625,9 +625,51 @@ pub(crate) fn task(spank: &Spank, _: &[&CStr]) -> i32 {
     0
 }
 
-/// True for the one task that says that the layer goes with TmpFS, which Slurm empties before the tasks of a job that ends are dead.
-fn warns_of_own_tmpfs(state: &State, spank: &Spank) -> bool {
-    state.options.save.is_some() && state.arguments.layers.is_none() && spank.number(Number::Task) == Some(0)
+/// Where layers are, and other directories that a job often has for itself.
+fn places(arguments: &Arguments) -> Vec<PathBuf> {
+    let tmp = Some("/tmp".to_owned());
+    let mut all: Vec<PathBuf> =
+        [arguments.layers.clone(), tmpfs(arguments), tmp].into_iter().flatten().map(PathBuf::from).collect();
+    all.dedup();
+    all
+}
+
+/// In one of the tasks: says that the layer, or the image without which it is worth nothing, goes with a directory of the job's own, which
+/// Slurm empties before the tasks of a job that ends are dead.
+fn warn_of_own_places(state: &State) {
+    let Some(mounts) = &state.mounts else { return };
+    let environment: Vec<&CStr> = state.environment.iter().map(CString::as_c_str).collect();
+    let path = |name| value(&environment, name).filter(|path| !path.is_empty());
+    let here = Path::new(OsStr::from_bytes(path("RT_CONTAINER_SUBMIT_DIR").unwrap_or(b"/")));
+    let images =
+        ["RT_CONTAINER_RESOLVED", "RT_CONTAINER_IMAGE"].into_iter().filter_map(path).filter_map(|image| {
+            let path = here.join(OsStr::from_bytes(image));
+            // What is not there by a relative path is a name.
+            (image.starts_with(b"/") || path.symlink_metadata().is_ok()).then_some(path)
+        });
+    let images: Vec<PathBuf> = images.collect();
+    let layers = places(&state.arguments).swap_remove(0);
+    if let Some(what) = what_is_lost(&mounts.own_places(), &layers, state.arguments.layers.is_some(), &images)
+    {
+        ffi::say(&format!("{what}: what has not been saved when the job ends is lost"));
+    }
+}
+
+/// What goes with one of the job's own directories.
+fn what_is_lost(own: &[&Path], layers: &Path, is_named: bool, images: &[PathBuf]) -> Option<String> {
+    if own.contains(&layers) {
+        return Some(match is_named {
+            true => format!("layers={} in plugstack.conf is the job's own", layers.display()),
+            false => "TmpFS is the job's own (layers= in plugstack.conf names another place)".to_owned(),
+        });
+    }
+    // A link may lead there, or an image come there that the tasks wait for.
+    let is_in = |place: &Path, image: &Path| {
+        let found = [place, image].map(std::fs::canonicalize);
+        image.starts_with(place) || matches!(found, [Ok(place), Ok(image)] if image.starts_with(&place))
+    };
+    let place = own.iter().find(|place| images.iter().any(|image| is_in(place, image)))?;
+    Some(format!("the image is in {}, which is the job's own", place.display()))
 }
 
 /// slurm_spank_task_exit: srun waits for the end of this call, so what the user waits for is done here, when the last task
@@ -874,6 +916,29 @@ mod tests {
         for other in [&b""[..], b"-1", b"+1", b"1 2", b"1/2", b"4294967296", b"\xff"] {
             assert_eq!(number(other), None);
         }
+    }
+
+    #[test]
+    fn what_a_job_has_for_itself_is_lost_with_it() {
+        let dir = std::env::temp_dir().join(format!("rt-own-{}", std::process::id()));
+        let (own, other) = (dir.join("own"), dir.join("other"));
+        for dir in [&own, &other] {
+            std::fs::create_dir_all(dir).unwrap();
+        }
+        std::fs::write(own.join("image"), "").unwrap();
+        std::os::unix::fs::symlink(own.join("image"), dir.join("link")).unwrap();
+        let lost = |layers: &Path, is_named, image: &Path| {
+            what_is_lost(&[&own], layers, is_named, &[image.to_owned()]).unwrap_or_default()
+        };
+        let elsewhere = other.join("image");
+        assert!(lost(&own, false, &elsewhere).starts_with("TmpFS is the job's own (layers= "));
+        assert!(lost(&own, true, &elsewhere).starts_with(&format!("layers={} ", own.display())));
+        assert_eq!(lost(&other, true, &elsewhere), "");
+        for image in [own.join("image"), dir.join("link"), own.join("to/come")] {
+            assert!(lost(&other, true, &image).starts_with("the image is in "), "{}", image.display());
+        }
+        assert_eq!(what_is_lost(&[], &own, true, &[own.join("image")]), None);
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]
