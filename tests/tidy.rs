@@ -337,7 +337,7 @@ fn promises_name_tests_that_exist() {
 /// Where the result of a system call or of a look at a file loses its error: how many lines of the file do so, and what every
 /// errno stands for there. "No" is an errno that means no, and every other error is an error. A new place is an error that is
 /// returned, or a row with its reason.
-const DROPPED: [(&str, usize, &str); 50] = [
+const DROPPED: [(&str, usize, &str); 49] = [
     ("crates/oci-registry/src/registries_conf.rs", 1, "EACCES: the certificates are not for the caller"),
     ("crates/rt-image-store/src/lib.rs", 1, "what cannot be proven is not trusted"),
     ("crates/rt-image-store/src/mark.rs", 2, "what cannot be looked at stays"),
@@ -364,7 +364,6 @@ const DROPPED: [(&str, usize, &str); 50] = [
     ("src/cli/events.rs", 2, "a figure that cannot be read is left out"),
     ("src/cli/operand.rs", 2, "another user's file stops nobody, whatever he makes the kernel say of it"),
     ("src/cli/slurm/broadcast.rs", 1, "what cannot be looked at is not removed"),
-    ("src/cli/slurm/persistent.rs", 1, "where TmpFS cannot be looked at, a step writes to memory"),
     ("src/cli/slurm/prepare.rs", 1, "a remark is left out"),
     ("src/cli/spec.rs", 1, "mkdir and open with O_EXCL decide afterwards"),
     ("src/container/account.rs", 1, "no error of the kernel: an option"),

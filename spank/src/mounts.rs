@@ -13,6 +13,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
 
 /// Made in slurmstepd before it has tasks, which are its forks.
 pub(crate) struct Mounts {
@@ -22,20 +23,33 @@ pub(crate) struct Mounts {
     sender: UnixDatagram,
     receiver: UnixDatagram,
     of_job: Option<OwnedFd>,
+    /// Directories, and what slurmstepd has at their paths.
+    places: Vec<(PathBuf, Option<Place>)>,
 }
 
+/// A directory, by device and inode.
+type Place = (u64, u64);
+
 impl Mounts {
-    pub(crate) fn new() -> io::Result<Mounts> {
+    pub(crate) fn new(places: impl IntoIterator<Item = PathBuf>) -> io::Result<Mounts> {
         let (sender, receiver) = UnixDatagram::pair()?;
-        Ok(Mounts { own: namespaces()?, sender, receiver, of_job: None })
+        let places = places.into_iter().map(|path| (path.clone(), place(&path))).collect();
+        Ok(Mounts { own: namespaces()?, sender, receiver, of_job: None, places })
     }
 
-    /// In the process that will be a task; true where the job has mounts of its own. In another user or PID namespace (namespace/linux) /proc shows other numbers for processes
-    /// than `rt` outside of it would look for, and it is not entered.
-    pub(crate) fn hand_over(&self) -> io::Result<bool> {
+    /// In the process that will be a task: those of the directories that the job has for itself.
+    pub(crate) fn own_places(&self) -> Vec<&Path> {
+        let are_own = namespaces().is_ok_and(|[mounts, ..]| mounts != self.own[0]);
+        let own = self.places.iter().filter(|(path, of_slurmstepd)| are_own && place(path) != *of_slurmstepd);
+        own.map(|(path, _)| path.as_path()).collect()
+    }
+
+    /// In the process that will be a task. In another user or PID namespace (namespace/linux) /proc shows other numbers for processes than
+    /// `rt` outside of it would look for, and it is not entered.
+    pub(crate) fn hand_over(&self) -> io::Result<()> {
         let ([mounts, others @ ..], [own_mounts, own_others @ ..]) = (namespaces()?, self.own);
         if mounts == own_mounts || others != own_others {
-            return Ok(false);
+            return Ok(());
         }
         let own = File::open("/proc/self/ns/mnt")?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -44,7 +58,7 @@ impl Mounts {
         control.push(SendAncillaryMessage::ScmRights(&sent));
         // One is enough: where many wait already, this one need not.
         net::sendmsg(&self.sender, &[IoSlice::new(&[0])], &mut control, SendFlags::DONTWAIT)?;
-        Ok(true)
+        Ok(())
     }
 
     /// In slurmstepd: the namespace that a task has handed over, if one has.
@@ -69,6 +83,10 @@ fn receive(socket: &UnixDatagram) -> Option<OwnedFd> {
     })
 }
 
+fn place(path: &Path) -> Option<Place> {
+    std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
+}
+
 /// Which namespaces this process is in: of mounts, processes and users.
 fn namespaces() -> io::Result<[u64; 3]> {
     let number = |kind| std::fs::metadata(format!("/proc/self/ns/{kind}")).map(|found| found.ino());
@@ -81,12 +99,12 @@ mod tests {
 
     #[test]
     fn a_namespace_is_handed_over() {
-        let mut mounts = Mounts::new().unwrap();
-        assert!(!mounts.hand_over().unwrap());
+        let mut mounts = Mounts::new([]).unwrap();
+        mounts.hand_over().unwrap();
         assert_eq!(mounts.of_job(), None, "of slurmstepd's own mounts nothing is to be entered");
         mounts.own[1] += 1;
         mounts.own[0] += 1;
-        assert!(!mounts.hand_over().unwrap());
+        mounts.hand_over().unwrap();
         assert_eq!(mounts.of_job(), None, "processes have other numbers there");
         mounts.own[1] -= 1;
         // Each task does, and none waits.
@@ -97,5 +115,18 @@ mod tests {
         let found = std::fs::metadata(format!("/proc/self/fd/{received}")).unwrap().ino();
         assert_eq!(found + 1, mounts.own[0]);
         assert_eq!(mounts.of_job(), Some(received), "for the second call, too");
+    }
+
+    #[test]
+    fn places_are_the_jobs_own_or_not() {
+        let mut mounts = Mounts::new(["/proc", "/dev", "/not/there"].map(PathBuf::from)).unwrap();
+        // As if a mount had come there.
+        mounts.places[1].1 = place(Path::new("/"));
+        assert_eq!(mounts.own_places(), [] as [&Path; 0], "the mounts are slurmstepd's");
+        mounts.own[0] += 1;
+        assert_eq!(mounts.own_places(), [Path::new("/dev")]);
+        // A job with processes of its own has mounts of its own, too.
+        mounts.own[1] += 1;
+        assert_eq!(mounts.own_places(), [Path::new("/dev")]);
     }
 }

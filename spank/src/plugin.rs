@@ -7,8 +7,8 @@ use crate::mounts::Mounts;
 use crate::options::{self, FORMS, Form, Options, PREFIXES};
 use crate::program::{Call, End};
 use std::collections::BTreeSet;
-use std::ffi::{CStr, CString, OsString};
-use std::io::ErrorKind;
+use std::ffi::{CStr, CString, OsStr, OsString};
+use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -65,9 +65,12 @@ const NOT_BROADCAST: &CStr = c"SLURM_RT_NOT_BROADCAST";
 /// `--export` says, and no step is started on the host because its `--export` leaves something out.
 const CARRIED: &str = "SLURM_RT_";
 
-/// Where a node notes its jobs with containers, as `JOB.NODE`: the end of all others costs nothing, and waits for no file
+/// Where a node notes its jobs with containers, as `JOB.NODE`, with the numbers that their tasks know them by: the end of all others costs nothing, and waits for no file
 /// system that `rt` may be on. Only root can make something in /run.
 const JOBS: &str = "/run/rt-spank";
+
+/// How many numbers a note has at the most. A job has one or two, unless its user names others.
+const MOST_NUMBERS: usize = 64;
 
 /// How long the node is kept after a step for `rt` to clean up.
 const END_LIMIT: Duration = Duration::from_secs(60);
@@ -199,7 +202,7 @@ fn on_the_node(spank: &Spank) {
         state.broken.get_or_insert_with(|| why.to_owned());
     }
     if state.enabled || is_of_oci_conf {
-        note_job(spank);
+        note_job(spank, value(&environment, "SLURM_JOB_ID"));
     }
 }
 
@@ -226,16 +229,79 @@ fn note_of(job: u32) -> PathBuf {
     Path::new(JOBS).join(name)
 }
 
-/// Notes that the job has a container here.
-fn note_job(spank: &Spank) {
+/// Notes that the job has a container here, and by which number its tasks know it: those of a component of a heterogeneous job have the
+/// first component's, while the epilog is called for each component's own.
+fn note_job(spank: &Spank, of_tasks: Option<&[u8]>) {
     let Some(job) = spank.number(Number::Job) else { return };
+    let of_tasks = of_tasks.and_then(number).filter(|number| *number != job);
+    let line = of_tasks.zip(spank.number(Number::Uid)).map(|(number, uid)| line_of(number, uid));
     let made = match std::fs::DirBuilder::new().mode(0o700).create(JOBS) {
         Err(e) if e.kind() != ErrorKind::AlreadyExists => Err(e),
-        _ => std::fs::write(note_of(job), ""),
+        _ => add_to_note(&note_of(job), line.as_deref()),
     };
     if let Err(e) = made {
         ffi::error(&format!("what this job leaves on the node stays there: {JOBS}: {e}"));
     }
+}
+
+/// The job and the node of a note.
+fn parts_of(note: &Path) -> Option<(Option<u32>, &[u8])> {
+    let name = note.file_name()?.as_bytes();
+    let point = name.iter().position(|c| *c == b'.')?;
+    Some((number(&name[..point]), &name[point + 1..]))
+}
+
+fn has_line(noted: &str, line: &str) -> bool {
+    noted.split_inclusive('\n').any(|other| other == line)
+}
+
+/// The number of a job.
+fn number(text: &[u8]) -> Option<u32> {
+    std::str::from_utf8(text).ok().filter(|text| !text.starts_with('+'))?.parse().ok()
+}
+
+/// The line of a note for a number that tasks of user `uid` know their job by.
+fn line_of(number: u32, uid: u32) -> String {
+    format!("{number} {uid}\n")
+}
+
+/// Makes the note where it is not there yet, with a line that is not in it yet. Several steps may do so at once.
+fn add_to_note(note: &Path, line: Option<&str>) -> std::io::Result<()> {
+    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(note)?;
+    let Some(line) = line else { return Ok(()) };
+    let noted = std::fs::read_to_string(note)?;
+    if has_line(&noted, line) {
+        return Ok(());
+    }
+    if noted.lines().count() >= MOST_NUMBERS {
+        return Err(std::io::Error::other("the job has too many numbers"));
+    }
+    file.write_all(line.as_bytes())
+}
+
+/// Removes the note of a job of user `uid` that ends, and returns the numbers in it that are to be ended with it: none that has a note of its own, or is in
+/// that of another job of the user's, which may still run on this node. `None` where there was no note.
+fn take_note(note: &Path, uid: u32) -> Option<Vec<u32>> {
+    let noted = std::fs::read_to_string(note);
+    if std::fs::remove_file(note).is_err_and(|e| e.kind() == ErrorKind::NotFound) {
+        return None;
+    }
+    let mut numbers: Vec<u32> = noted
+        .iter()
+        .flat_map(|noted| noted.lines())
+        .filter_map(|line| line.split(' ').next()?.parse().ok())
+        .collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let node = parts_of(note).map(|(_, node)| node);
+    let others = note.parent().and_then(|dir| std::fs::read_dir(dir).ok()).into_iter().flatten().flatten();
+    for other in others.map(|entry| entry.path()) {
+        let Some((job, _)) = parts_of(&other).filter(|(_, other)| Some(*other) == node) else { continue };
+        let noted = std::fs::read_to_string(&other).unwrap_or_default();
+        let is_there = |number: &u32| Some(*number) == job || has_line(&noted, &line_of(*number, uid));
+        numbers.retain(|number| !is_there(number));
+    }
+    Some(numbers)
 }
 
 /// Has the nodes get the options by variables of this process, in the place of those that the sbatch or salloc above has set.
@@ -441,7 +507,7 @@ pub(crate) fn prepare(spank: &Spank, _: &[&CStr]) -> i32 {
     state.environment = environment_of_rt(&environment, &variables);
     state.user = user(spank);
     // Without it, what tasks leave is looked for among the mounts of slurmstepd.
-    state.mounts = Mounts::new().ok();
+    state.mounts = Mounts::new(places(&state.arguments)).ok();
     for (name, value) in &variables {
         set(spank, name, value);
     }
@@ -523,15 +589,15 @@ pub(crate) fn task(spank: &Spank, _: &[&CStr]) -> i32 {
         // Slurm would start the task on the host if plugstack.conf calls the plugin optional.
         ffi::end_task();
     }
-    match state.mounts.as_ref().map_or(Ok(false), Mounts::hand_over) {
-        Ok(true) if warns_of_own_tmpfs(&state, spank) => ffi::say(
-            "TmpFS is the job's own: what is to be saved when the job ends before its step is lost (layers= in plugstack.conf)",
-        ),
+    match state.mounts.as_ref().map_or(Ok(()), Mounts::hand_over) {
         // Another task has done it.
         Err(e) if e.kind() != ErrorKind::WouldBlock => {
             ffi::error(&format!("the mounts of the job cannot be reached when its step has ended: {e}"));
         }
         _ => {}
+    }
+    if state.options.save.is_some() && spank.number(Number::Task) == Some(0) {
+        warn_of_own_places(&state);
     }
     let Ok(program) = CString::new(state.arguments.task_program().into_os_string().into_vec()) else {
         ffi::end_task()
@@ -559,9 +625,51 @@ pub(crate) fn task(spank: &Spank, _: &[&CStr]) -> i32 {
     0
 }
 
-/// True for the one task that says that the layer goes with TmpFS, which Slurm empties before the tasks of a job that ends are dead.
-fn warns_of_own_tmpfs(state: &State, spank: &Spank) -> bool {
-    state.options.save.is_some() && state.arguments.layers.is_none() && spank.number(Number::Task) == Some(0)
+/// Where layers are, and other directories that a job often has for itself.
+fn places(arguments: &Arguments) -> Vec<PathBuf> {
+    let tmp = Some("/tmp".to_owned());
+    let mut all: Vec<PathBuf> =
+        [arguments.layers.clone(), tmpfs(arguments), tmp].into_iter().flatten().map(PathBuf::from).collect();
+    all.dedup();
+    all
+}
+
+/// In one of the tasks: says that the layer, or the image without which it is worth nothing, goes with a directory of the job's own, which
+/// Slurm empties before the tasks of a job that ends are dead.
+fn warn_of_own_places(state: &State) {
+    let Some(mounts) = &state.mounts else { return };
+    let environment: Vec<&CStr> = state.environment.iter().map(CString::as_c_str).collect();
+    let path = |name| value(&environment, name).filter(|path| !path.is_empty());
+    let here = Path::new(OsStr::from_bytes(path("RT_CONTAINER_SUBMIT_DIR").unwrap_or(b"/")));
+    let images =
+        ["RT_CONTAINER_RESOLVED", "RT_CONTAINER_IMAGE"].into_iter().filter_map(path).filter_map(|image| {
+            let path = here.join(OsStr::from_bytes(image));
+            // What is not there by a relative path is a name.
+            (image.starts_with(b"/") || path.symlink_metadata().is_ok()).then_some(path)
+        });
+    let images: Vec<PathBuf> = images.collect();
+    let layers = places(&state.arguments).swap_remove(0);
+    if let Some(what) = what_is_lost(&mounts.own_places(), &layers, state.arguments.layers.is_some(), &images)
+    {
+        ffi::say(&format!("{what}: what has not been saved when the job ends is lost"));
+    }
+}
+
+/// What goes with one of the job's own directories.
+fn what_is_lost(own: &[&Path], layers: &Path, is_named: bool, images: &[PathBuf]) -> Option<String> {
+    if own.contains(&layers) {
+        return Some(match is_named {
+            true => format!("layers={} in plugstack.conf is the job's own", layers.display()),
+            false => "TmpFS is the job's own (layers= in plugstack.conf names another place)".to_owned(),
+        });
+    }
+    // A link may lead there, or an image come there that the tasks wait for.
+    let is_in = |place: &Path, image: &Path| {
+        let found = [place, image].map(std::fs::canonicalize);
+        image.starts_with(place) || matches!(found, [Ok(place), Ok(image)] if image.starts_with(&place))
+    };
+    let place = own.iter().find(|place| images.iter().any(|image| is_in(place, image)))?;
+    Some(format!("the image is in {}, which is the job's own", place.display()))
 }
 
 /// slurm_spank_task_exit: srun waits for the end of this call, so what the user waits for is done here, when the last task
@@ -607,27 +715,38 @@ pub(crate) fn job_epilog(spank: &Spank, words: &[&CStr]) -> i32 {
     else {
         return 0;
     };
-    let had_none = std::fs::remove_file(note_of(job)).is_err_and(|e| e.kind() == ErrorKind::NotFound);
-    if had_none && !has_copies(tmpfs(&arguments).as_deref().unwrap_or("/tmp"), job, LOOK_LIMIT) {
+    let noted = take_note(&note_of(job), uid);
+    if noted.is_none() && !has_copies(tmpfs(&arguments).as_deref().unwrap_or("/tmp"), job, LOOK_LIMIT) {
         // It had no container here, and no step has copied its image to all nodes of the job.
         return 0;
     }
-    let mut environment = vec![format!("SLURM_JOB_ID={job}"), format!("SLURM_JOB_UID={uid}")];
+    let mut environment = vec![format!("SLURM_JOB_UID={uid}")];
     environment.extend(spank.number(Number::Gid).map(|gid| format!("SLURM_JOB_GID={gid}")));
     environment.push("PATH=/usr/local/bin:/usr/bin:/bin".to_owned());
     environment.extend(tmpfs(&arguments).map(|dir| format!("RT_CONTAINER_TMPFS={dir}")));
     environment.extend(arguments.layers.as_ref().map(|dir| format!("RT_CONTAINER_LAYERS={dir}")));
-    let environment: Vec<CString> = environment.into_iter().flat_map(CString::new).collect();
-    let call = Call {
-        program: &arguments.rt,
-        arguments: &[c"rt", c"slurm", c"end"],
-        environment: &environment,
-        user: None,
-        mounts: None,
-        limit: Some(END_LIMIT),
-        says_end: false,
-    };
-    let _ = call.run(|line| ffi::error(plain(line)));
+    // For all numbers together: the user can have named some.
+    let begin = Instant::now();
+    for job in std::iter::once(job).chain(noted.unwrap_or_default()) {
+        let own = format!("SLURM_JOB_ID={job}");
+        let environment: Vec<CString> = std::iter::once(&own)
+            .chain(&environment)
+            .flat_map(|entry| CString::new(entry.as_str()))
+            .collect();
+        let call = Call {
+            program: &arguments.rt,
+            arguments: &[c"rt", c"slurm", c"end"],
+            environment: &environment,
+            user: None,
+            mounts: None,
+            limit: Some(END_LIMIT.saturating_sub(begin.elapsed())),
+            says_end: false,
+        };
+        let _ = call.run(|line| ffi::error(plain(line)));
+        if begin.elapsed() >= END_LIMIT {
+            break;
+        }
+    }
     0
 }
 
@@ -754,6 +873,72 @@ mod tests {
         assert!(!has(42));
         // What cannot be looked at may have some.
         assert!(has_copies("/dev/null", 42, LOOK_LIMIT));
+    }
+
+    #[test]
+    fn a_job_ends_under_all_its_numbers() {
+        let dir = std::env::temp_dir().join(format!("rt-notes-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        let add = |note: &str, line: Option<(u32, u32)>| {
+            let line = line.map(|(number, uid)| line_of(number, uid));
+            add_to_note(&dir.join(note), line.as_deref())
+        };
+        let take = |note: &str, uid| take_note(&dir.join(note), uid);
+        assert_eq!(take("2.n2", 7), None);
+        // Steps have several, the same again, and none.
+        for line in [None, Some((1, 7)), Some((11, 7)), Some((1, 7)), None] {
+            add("2.n2", line).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(dir.join("2.n2")).unwrap(), "1 7\n11 7\n");
+        assert_eq!(take("2.n2", 7), Some(vec![1, 11]));
+        assert_eq!(take("2.n2", 7), None);
+        // The last job of the user's on this node that has a number ends what is called so.
+        for (note, number, uid) in
+            [("2.n2", 1, 7), ("3.n2", 1, 7), ("4.n2.x", 1, 7), ("5.n2", 1, 8), ("6.n2", 11, 7)]
+        {
+            add(note, Some((number, uid))).unwrap();
+        }
+        assert_eq!(take("2.n2", 7), Some(vec![]));
+        assert_eq!(take("3.n2", 7), Some(vec![1]));
+        add("3.n2", Some((1, 7))).unwrap();
+        add("1.n2", None).unwrap();
+        assert_eq!(take("3.n2", 7), Some(vec![]), "it has an epilog of its own");
+        for n in 0..MOST_NUMBERS as u32 {
+            add("7.n2", Some((n, 7))).unwrap();
+        }
+        assert!(add("7.n2", Some((100, 7))).is_err());
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn a_number_is_one() {
+        assert_eq!(number(b"12"), Some(12));
+        for other in [&b""[..], b"-1", b"+1", b"1 2", b"1/2", b"4294967296", b"\xff"] {
+            assert_eq!(number(other), None);
+        }
+    }
+
+    #[test]
+    fn what_a_job_has_for_itself_is_lost_with_it() {
+        let dir = std::env::temp_dir().join(format!("rt-own-{}", std::process::id()));
+        let (own, other) = (dir.join("own"), dir.join("other"));
+        for dir in [&own, &other] {
+            std::fs::create_dir_all(dir).unwrap();
+        }
+        std::fs::write(own.join("image"), "").unwrap();
+        std::os::unix::fs::symlink(own.join("image"), dir.join("link")).unwrap();
+        let lost = |layers: &Path, is_named, image: &Path| {
+            what_is_lost(&[&own], layers, is_named, &[image.to_owned()]).unwrap_or_default()
+        };
+        let elsewhere = other.join("image");
+        assert!(lost(&own, false, &elsewhere).starts_with("TmpFS is the job's own (layers= "));
+        assert!(lost(&own, true, &elsewhere).starts_with(&format!("layers={} ", own.display())));
+        assert_eq!(lost(&other, true, &elsewhere), "");
+        for image in [own.join("image"), dir.join("link"), own.join("to/come")] {
+            assert!(lost(&other, true, &image).starts_with("the image is in "), "{}", image.display());
+        }
+        assert_eq!(what_is_lost(&[], &own, true, &[own.join("image")]), None);
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]

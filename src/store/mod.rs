@@ -17,6 +17,7 @@ mod step;
 pub(crate) use container_dir::ContainerDir;
 pub(crate) use persistent::{
     PersistentContainer, Unsaved, file_note, layer_directory, layers_note, open_layer, remove_layer,
+    takes_layers,
 };
 pub(crate) use process_identity::{ProcessIdentity, open_pidfd};
 pub(crate) use record::{Confinement, Record};

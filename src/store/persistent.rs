@@ -87,6 +87,16 @@ impl PersistentContainer {
         }
         look::is_dir(&self.layer).ok()
     }
+
+    /// False where the image is not there, or another file is in its place, without which nothing comes of the layer. Where the kernel does
+    /// not say, it counts as there.
+    pub(crate) fn has_image(&self) -> bool {
+        look::exists(&self.image).unwrap_or(true)
+            && !self
+                .file
+                .as_ref()
+                .is_some_and(|noted| file_note(&self.image).is_ok_and(|found| found != *noted))
+    }
 }
 
 /// Which directory a layer is in.
@@ -357,6 +367,14 @@ pub(super) fn own_directory(tmpfs: &Path, kind: &str) -> Result<PathBuf> {
         }
     }
     of_random_name(tmpfs, &format!("{kind}-{me}."))
+}
+
+/// True where the caller's layers are in `tmpfs` already, or may be made there.
+pub(crate) fn takes_layers(tmpfs: &Path) -> bool {
+    let own = tmpfs.join(format!("{LAYERS}-{}", rustix::process::geteuid().as_raw()));
+    let access = fs::accessat(fs::CWD, tmpfs, fs::Access::WRITE_OK | fs::Access::EXEC_OK, AtFlags::EACCESS);
+    !matches!(access, Err(Errno::ACCESS | Errno::PERM | Errno::ROFS))
+        || matches!(look_at(&own), Ok(Place::Callers))
 }
 
 /// The caller's directory below `tmpfs` whose name begins with `prefix`, whatever follows; made where there is none.

@@ -26,7 +26,7 @@ tests! {
         copies_of_an_image_file, what_hooks_confine_holds_for_all, checkpoints_of_one_task,
     }
     NESTED { tasks_share_a_container, who_may_write }
-    ALL { images_by_name, saved_at_the_end, saved_by_the_last_task, saved_under_any_name, saved_under_one_name, what_is_not_saved_stays, a_layer_that_is_not_seen, a_save_that_is_cut_off, a_running_step_is_saved, signals_of_a_script_that_is_saved, saving_writes_through_no_link, what_a_team_saves, what_leads_to_a_teams_bundle_is_saved, links_in_the_place_of_a_layer, the_place_to_save_is_no_link }
+    ALL { images_by_name, saved_at_the_end, saved_by_the_last_task, saved_under_any_name, saved_under_one_name, what_is_not_saved_stays, a_layer_that_is_not_seen, an_image_that_is_not_seen, a_save_that_is_cut_off, a_running_step_is_saved, signals_of_a_script_that_is_saved, saving_writes_through_no_link, what_a_team_saves, what_leads_to_a_teams_bundle_is_saved, links_in_the_place_of_a_layer, the_place_to_save_is_no_link }
     USER { end_by_root, mounts_in_tmpfs_stop_nobody, environment_of_somebody_else }
 }
 
@@ -1407,6 +1407,32 @@ fn written_to_memory(ctx: &Ctx) {
     }
     assert!(prepare("RT_CONTAINER_NAME", "new", "/dev/shm").contains("memory of the job: /dev/shm"));
     assert_eq!(prepare("RT_CONTAINER_ENV", "X", "/dev/shm"), "");
+    // A place that takes no layer is somebody's mistake, of which who asks for nothing hears, too.
+    let missing = ctx.path("missing");
+    let is_wrong = |place: &Path, fault: &str| {
+        let place = place.to_str().unwrap();
+        for (name, value, what) in [
+            ("RT_CONTAINER_ENV", "X", "takes memory of the job, half"),
+            ("RT_CONTAINER_WRITABLE", "1", "takes memory of the job, half"),
+            ("RT_CONTAINER_NAME", "new", "can be kept nowhere"),
+        ] {
+            let said = prepare(name, value, place);
+            let expected = format!("{place} (TmpFS) {fault}\n");
+            assert!(
+                said.lines().count() == 1 && said.contains(what) && said.ends_with(&expected),
+                "{said:?}"
+            );
+        }
+        assert_eq!(prepare("RT_CONTAINER_WRITABLE", "0", place), "");
+    };
+    is_wrong(&missing, "is not there");
+    is_wrong(&file, "is no directory");
+    let closed = ctx.mkdir("closed");
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o555)).unwrap();
+    if ctx.caller.host_ids().0 != 0 {
+        is_wrong(&closed, "is closed to you");
+    }
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 /// A container whose step was cancelled a moment ago is waited for.
@@ -1951,6 +1977,29 @@ fn a_layer_that_is_not_seen(ctx: &Ctx) {
         let _ = fs::remove_dir(&layers_of);
         fs::rename(ctx.path("seen"), &layers_of).unwrap();
     }
+    ctx.rt(["slurm", "save", &step.container()]).arg(&file).env("PATH", &path).ok();
+    assert!(fs::read(&file).unwrap().starts_with(b"hsqs"));
+    ctx.rt(["slurm", "delete", "42"]).silent();
+    step.empty();
+}
+
+/// `rt slurm end` may be outside of the job's own /tmp, in which the image is, while the layer is not.
+fn an_image_that_is_not_seen(ctx: &Ctx) {
+    let path = images::search_path(ctx);
+    let file = ctx.path("out.sqsh");
+    let step = Step::read_only(ctx).saved_as(&file, 1);
+    let killed = step.task(0, &["write /result x", "pause"]);
+    children(killed.pid() as u32).iter().for_each(|pid| sys::kill(*pid as i32, libc::SIGSTOP).unwrap());
+    sys::kill(killed.pid(), libc::SIGKILL).unwrap();
+    killed.wait();
+    fs::rename(&step.bundle.dir, ctx.path("seen")).unwrap();
+    let out = step.environment(0, ctx.rt(["slurm", "end"])).run();
+    assert_eq!(out.code, 1, "{out:?}");
+    assert!(
+        out.stderr.contains("is lost if the job has ended") && out.stderr.contains("srun --jobid="),
+        "{out:?}"
+    );
+    fs::rename(ctx.path("seen"), &step.bundle.dir).unwrap();
     ctx.rt(["slurm", "save", &step.container()]).arg(&file).env("PATH", &path).ok();
     assert!(fs::read(&file).unwrap().starts_with(b"hsqs"));
     ctx.rt(["slurm", "delete", "42"]).silent();

@@ -12,6 +12,7 @@ use rt_sys::error::{Context, Result};
 use rt_sys::rootfs::{is_in_memory, name_of_overlay_stranger};
 use rt_sys::{bail, err, fd};
 use rustix::fs::{self, Mode as Bits, OFlags};
+use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
 /// A container that is there, of the name that is asked for.
@@ -243,12 +244,35 @@ pub(super) fn is_users_bundle(request: &StepContainer, source: &Source) -> bool 
     matches!(request.image, Some(Image::Path(_))) && matches!(source, Source::Bundle(_))
 }
 
-/// True where a layer can be in `dir`, and is no memory then. Where the kernel does not say, it cannot.
+/// True where a layer can be in `dir`, and is no memory then.
 pub(super) fn is_disk(dir: &Path) -> bool {
+    fault_of(dir).is_none()
+}
+
+/// Why no layer can be in a directory, or would be memory there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// A mistake of who has named it.
+    Mistake(&'static str),
+    NoDisk,
+}
+
+/// What is wrong with `dir` for layers. Where the kernel does not say, it is no disk.
+pub(super) fn fault_of(dir: &Path) -> Option<Fault> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    fs::open(dir, flags, Bits::empty()).is_ok_and(|dir| {
-        !is_in_memory(&dir).unwrap_or(true) && name_of_overlay_stranger(&dir).is_ok_and(|name| name.is_none())
-    })
+    match fs::open(dir, flags, Bits::empty()) {
+        Err(Errno::NOENT) => Some(Fault::Mistake("is not there")),
+        Err(Errno::NOTDIR) => Some(Fault::Mistake("is no directory")),
+        Err(Errno::ACCESS | Errno::PERM) => Some(Fault::Mistake("is closed to you")),
+        Ok(_) if !store::takes_layers(dir) => Some(Fault::Mistake("is closed to you")),
+        Ok(dir)
+            if !is_in_memory(&dir).unwrap_or(true)
+                && name_of_overlay_stranger(&dir).is_ok_and(|name| name.is_none()) =>
+        {
+            None
+        }
+        _ => Some(Fault::NoDisk),
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! `rt slurm prepare` and `digest`: what the tasks of a step start from, found once for each node.
 
-use super::persistent::{is_disk, is_users_bundle, named_container};
+use super::persistent::{Fault, fault_of, is_users_bundle, named_container};
 use super::{broadcast, read, store_of_job, task_id};
 use crate::cli::companion::become_companion;
 use crate::cli::{Call, image, operand};
@@ -67,22 +67,30 @@ fn is_in_tmpfs(request: &StepContainer) -> bool {
     matches!(&request.image, Some(Image::Path(path)) if path.starts_with(request.tmpfs()))
 }
 
-/// Says to who asks for a root to write to that what is written takes the job's memory, where that is so.
+/// Says that what is written to the root takes the job's memory, where that is so: to who asks for a root to write to, and to
+/// everybody where layers were to be in a place that takes none.
 fn tell_of_memory(request: &StepContainer, source: &Source) {
     let kept = request.keeps_root();
     let wants_to_write = match request.writable {
         Some(writable) => writable,
         None => kept || request.as_root == Some(true),
     };
-    if !wants_to_write || is_users_bundle(request, source) || is_disk(request.layers()) {
+    if is_users_bundle(request, source) {
         return;
     }
+    let fault = match fault_of(request.layers()) {
+        Some(Fault::NoDisk) if wants_to_write => "is no disk",
+        Some(Fault::Mistake(fault)) if wants_to_write || request.writable.is_none() => fault,
+        _ => return,
+    };
     let place = request.layers();
     let (said, layers) = (if place == request.tmpfs() { "TmpFS" } else { "layers=" }, place.display());
-    let bound = if kept { "" } else { ", half of it at the most" };
-    log::tell(format_args!(
-        "what is written to the root takes memory of the job{bound}: {layers} ({said}) is no disk"
-    ));
+    let what = match (kept, fault == "is no disk") {
+        (true, true) => "what is written to the root takes memory of the job",
+        (true, false) => "what is written to the root can be kept nowhere",
+        (false, _) => "what is written to the root takes memory of the job, half of it at the most",
+    };
+    log::tell(format_args!("{what}: {layers} ({said}) {fault}"));
 }
 
 /// Refuses the one pair that would hang: PMIx compares the id that a program has inside with that of the caller.

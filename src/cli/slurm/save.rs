@@ -94,7 +94,8 @@ pub(super) fn save_of_step(
     let kept = store.persistent(container);
     // Where nobody can say, it counts as there.
     let is_seen = match &kept {
-        Ok(Some(kept)) => kept.has_layer(),
+        // An image in a job's own TmpFS is seen no more than a layer there.
+        Ok(Some(kept)) => kept.has_layer().filter(|has_layer| !has_layer || kept.has_image()),
         Ok(None) => Some(false),
         Err(_) => Some(true),
     };
