@@ -78,14 +78,14 @@ fn tell_of_memory(request: &StepContainer, source: &Source) {
     if is_users_bundle(request, source) {
         return;
     }
-    let fault = match fault_of(request.layers()) {
-        Some(Fault::NoDisk) if wants_to_write => "is no disk",
-        Some(Fault::Mistake(fault)) if wants_to_write || request.writable.is_none() => fault,
+    let (is_memory, fault) = match fault_of(request.layers()) {
+        Some(Fault::NoDisk) if wants_to_write => (true, "is no disk"),
+        Some(Fault::Mistake(fault)) if wants_to_write || request.writable.is_none() => (false, fault),
         _ => return,
     };
     let place = request.layers();
     let (said, layers) = (if place == request.tmpfs() { "TmpFS" } else { "layers=" }, place.display());
-    let what = match (kept, fault == "is no disk") {
+    let what = match (kept, is_memory) {
         (true, true) => "what is written to the root takes memory of the job",
         (true, false) => "what is written to the root can be kept nowhere",
         (false, _) => "what is written to the root takes memory of the job, half of it at the most",
