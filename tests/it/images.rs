@@ -1458,6 +1458,15 @@ fn relative_paths_to_bundles_of_others(ctx: &Ctx) {
     hostile["mounts"].as_array_mut().unwrap().push(bind);
     hostile["hooks"] =
         json!([null, [touch.clone()], [touch.clone()], [touch.clone()], [touch.clone()], [touch]]);
+    file(&hostile);
+    give_to(&config, 12345);
+    let id = ctx.id();
+    let ways = [&["run", "."][..], &["run", "-b", ".", &id], &["run", "-f", "config.json", "."]];
+    for words in ways {
+        rt(ctx, words).cwd(&bundle.dir).fails(&["hooks, mount /run/secret", "its whole path names it"]);
+    }
+    hostile["mounts"].as_array_mut().unwrap().pop();
+    hostile.as_object_mut().unwrap().remove("hooks");
     hostile["root"]["readonly"] = json!(false);
     hostile.as_object_mut().unwrap().remove("hostname");
     hostile["linux"]["rootfsPropagation"] = json!("shared");
@@ -1465,19 +1474,20 @@ fn relative_paths_to_bundles_of_others(ctx: &Ctx) {
     hostile["linux"]["namespaces"] = json!([{ "type": "user" }, { "type": "mount" }]);
     (hostile["linux"]["uidMappings"], hostile["linux"]["gidMappings"]) = (map.clone(), map);
     hostile["process"]["args"] =
-        json!(["/probe", "ls /run/secret", "write /probe x", "write /new x", "cat /proc/self/mountinfo"]);
+        json!(["/probe", "write /probe x", "write /new x", "cat /proc/self/mountinfo"]);
+    hostile["process"]["oomScoreAdj"] = json!(100);
     file(&hostile);
     give_to(&config, 12345);
-    let id = ctx.id();
-    for words in [&["run", "."][..], &["run", "-b", ".", &id], &["run", "-f", "config.json", "."]] {
+    for words in ways {
         let out = rt(ctx, words).cwd(&bundle.dir).ok();
-        assert!(!out.stdout.contains("secret") && !hooked.exists(), "{words:?}: {out:?}");
         assert_eq!(
-            [out.line(1), out.line(2)],
+            [out.line(0), out.line(1)],
             [errno(libc::EROFS), errno(libc::EROFS)],
             "{words:?}: {out:?}"
         );
-        assert!(!out.stdout.contains("shared:"), "{words:?}: {out:?}");
+        assert!(!hooked.exists() && !out.stdout.contains("shared:"), "{words:?}: {out:?}");
+        let lost = "does not count: a writable root, oomScoreAdj, rootfsPropagation";
+        assert!(out.stderr.contains(lost), "{words:?}: {out:?}");
     }
     // Also from a directory of the caller's own that lies in it.
     let mut hooks = spec.clone();

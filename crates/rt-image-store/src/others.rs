@@ -169,13 +169,11 @@ pub(crate) fn is_anothers(dir: &OwnedFd) -> Result<bool> {
     if !caller::is_trusted(owned.stat.st_uid) {
         return Ok(true);
     }
-    // In one that is his alone nobody else can have put a config.
-    Ok(owned.strangers_can_write(dir)?
-        && match open_config(dir) {
-            Ok(file) => !is_own(file)?,
-            // What is no file that the caller can read is not his.
-            Err(e) => !e.is(Errno::NOENT.raw_os_error()),
-        })
+    match open_config(dir) {
+        Ok(file) => Ok(!is_own(file)?),
+        // What is no file that the caller can read is not his, but in a directory that is his alone.
+        Err(e) => Ok(!e.is(Errno::NOENT.raw_os_error()) && owned.strangers_can_write(dir)?),
+    }
 }
 
 /// The first bundle on the way to `path` that others can change, the way that is left from it on, and what they can do.

@@ -6,7 +6,7 @@
 //! environment, in which namespaces, under which filter, on which file systems of the kernel.
 
 use crate::annotations::ANNOTATION_BYTES;
-use crate::hpc;
+use crate::{DEFAULT_CAPABILITIES, hpc};
 use rt_sys::error::{Error, Result};
 use serde_json::{Map, Value, json};
 use std::path::{Component, Path};
@@ -81,9 +81,19 @@ pub fn config(text: &[u8], path: &Path, uid: u32, gid: u32) -> Result<Value> {
 }
 
 /// What the config `said` takes of the host and [`config`] leaves out, as it is to be shown: by hooks, mounts, devices and paths, and by
-/// annotations that steer.
-pub fn of_host(said: &Value) -> Vec<String> {
+/// annotations that steer; for root, by ids, of which a container has one.
+pub fn of_host(said: &Value, is_root: bool) -> Vec<String> {
     let mut all = hooks(said);
+    if is_root && said["annotations"]["rt.user"].is_null() {
+        let user = &said["process"]["user"];
+        let id = |key: &str| user[key].as_u64().unwrap_or(0);
+        if id("uid") != 0 || id("gid") != 0 {
+            all.push(format!("user {}:{}", id("uid"), id("gid")));
+        }
+        if list(&user["additionalGids"]).next().is_some() {
+            all.push("additionalGids".to_owned());
+        }
+    }
     all.extend(lost_mounts(said));
     let root = said["root"]["path"].as_str().unwrap_or_default();
     if !Path::new(root).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
@@ -98,7 +108,6 @@ pub fn of_host(said: &Value) -> Vec<String> {
     all.extend(
         joined.map(|namespace| format!("namespace {}", namespace["type"].as_str().unwrap_or_default())),
     );
-    let is_said = |value: &Value| !(value.is_null() || value == "" || value == &json!({}));
     let keys = HOSTS.iter().filter(|key| is_said(&linux[**key]));
     all.extend(keys.map(|key| (*key).to_owned()));
     if is_said(&linux["seccomp"]["listenerPath"]) {
@@ -145,6 +154,43 @@ pub fn left_out(text: &[u8], taken: &Value) -> Result<Vec<String>> {
     let is_known = |key: &str| is_of_image(key) || taken["annotations"].get(key).is_some();
     all.extend(annotations_but(&said, is_known));
     Ok(all)
+}
+
+/// What else the config `said` asks for and [`config`] has not `taken`, as it is to be shown. Slurm and the kernel bound what a container
+/// takes, and its ids are the caller's, whatever it says.
+pub fn also_left_out(said: &Value, taken: &Value) -> Vec<String> {
+    let sections = [
+        ("", &["domainname"][..], &[][..]),
+        ("process", &[], &["rlimits", "noNewPrivileges", "terminal", "consoleSize"]),
+        ("linux", &[], &["sysctl", "resources", "devices"]),
+    ];
+    let mut all = Vec::new();
+    for (section, only, not) in sections {
+        let of =
+            |config: &'_ Value| if section.is_empty() { config.clone() } else { config[section].clone() };
+        let (said, taken) = (of(said), of(taken));
+        let keys = said.as_object().into_iter().flatten().filter(|(key, value)| {
+            let is_meant = only.contains(&key.as_str()) || only.is_empty() && !not.contains(&key.as_str());
+            is_meant
+                && is_said(value)
+                && taken.get(key).is_none()
+                && !(*key == "capabilities" && are_usual(value))
+        });
+        all.extend(keys.map(|(key, _)| key.clone()));
+    }
+    all
+}
+
+/// True for capabilities that say little where a container has one id: those of every config that is made by `spec`.
+fn are_usual(sets: &Value) -> bool {
+    let names = sets.as_object().into_iter().flatten().flat_map(|(_, set)| list(set));
+    names
+        .filter_map(Value::as_str)
+        .all(|name| name == "CAP_AUDIT_WRITE" || DEFAULT_CAPABILITIES.contains(&name))
+}
+
+fn is_said(value: &Value) -> bool {
+    !(value.is_null() || value == "" || value == &json!({}) || value == &json!([]))
 }
 
 /// True for a namespace that is made, and not one that is somewhere.
@@ -289,9 +335,9 @@ mod tests {
         free["process"] =
             json!({ "rlimits": [{}], "capabilities": { "bounding": ["CAP_CHOWN"] }, "user": { "uid": 7 } });
         free["annotations"] = json!({ "org.label": "x", "rt.user": "caller", "rt.image.bytes": "7" });
-        assert_eq!(of_host(&free), Vec::<String>::new());
-        assert_eq!(of_host(&config(json!(hpc::mounts()), json!({}))), Vec::<String>::new());
-        let mount = |said: Value| of_host(&config(json!([said]), json!({})));
+        assert_eq!(of_host(&free, false), Vec::<String>::new());
+        assert_eq!(of_host(&config(json!(hpc::mounts()), json!({})), false), Vec::<String>::new());
+        let mount = |said: Value| of_host(&config(json!([said]), json!({})), false);
         for said in [
             json!({ "destination": "/x", "type": "bind", "source": "/home" }),
             json!({ "destination": "/x", "type": "proc", "source": "proc" }),
@@ -304,7 +350,7 @@ mod tests {
         let usual = json!([hpc::mounts()[1]]);
         for options in [json!(["rbind", "ro"]), json!(["rbind", "rro", "rrw"]), json!(["bind", "rw"])] {
             let said = config(sys(options.clone()), json!({}));
-            assert_eq!(of_host(&said), Vec::<String>::new(), "{options}");
+            assert_eq!(of_host(&said, false), Vec::<String>::new(), "{options}");
             assert_eq!(
                 super::config(said.to_string().as_bytes(), Path::new("/at"), 7, 8).unwrap()["mounts"],
                 usual
@@ -315,7 +361,7 @@ mod tests {
         // Two at one place, of which one is usual.
         let twice =
             [hpc::mounts()[1].clone(), json!({ "destination": "/sys", "type": "bind", "source": "/home" })];
-        assert_eq!(of_host(&config(json!(twice), json!({}))), ["mount /sys"]);
+        assert_eq!(of_host(&config(json!(twice), json!({})), false), ["mount /sys"]);
         for (linux, what) in [
             (json!({ "devices": [{ "path": "/dev/sda" }] }), "devices"),
             (json!({ "resources": { "devices": [{ "allow": true, "access": "rwm" }] } }), "devices"),
@@ -325,14 +371,29 @@ mod tests {
             (json!({ "intelRdt": { "closID": "x" } }), "intelRdt"),
             (json!({ "seccomp": { "listenerPath": "/run/socket" } }), "listenerPath"),
         ] {
-            assert_eq!(of_host(&config(json!([]), linux)), [what]);
+            assert_eq!(of_host(&config(json!([]), linux), false), [what]);
         }
         for path in ["/", "..", "x/../.."] {
-            assert_eq!(of_host(&json!({ "root": { "path": path } })), [format!("root {path}")]);
+            assert_eq!(of_host(&json!({ "root": { "path": path } }), false), [format!("root {path}")]);
         }
         let steers = json!({ "rt.image.file": "/x", "rt.home": "bind" });
-        let steers = of_host(&json!({ "annotations": steers, "hooks": { "prestart": [{ "path": "/x" }] } }));
+        let steers =
+            of_host(&json!({ "annotations": steers, "hooks": { "prestart": [{ "path": "/x" }] } }), false);
         assert_eq!(steers, ["hooks", "annotation rt.home", "annotation rt.image.file"]);
+        // Root's container has one id, unless it is to be the caller's.
+        let mut ids = json!({ "process": { "user": { "uid": 7, "gid": 8, "additionalGids": [9] } } });
+        assert_eq!(of_host(&ids, true), ["user 7:8", "additionalGids"]);
+        assert_eq!(of_host(&ids, false), Vec::<String>::new());
+        ids["annotations"] = json!({ "rt.user": "caller" });
+        assert_eq!(of_host(&ids, true), Vec::<String>::new());
+        let mut more = json!({
+            "domainname": "d", "process": { "args": [], "oomScoreAdj": 1, "terminal": true, "capabilities": { "bounding": ["CAP_KILL"] } },
+            "linux": { "personality": { "domain": "LINUX32" }, "namespaces": [], "timeOffsets": {}, "maskedPaths": ["/x"] },
+        });
+        let taken = super::config(more.to_string().as_bytes(), Path::new("/at"), 7, 8).unwrap();
+        assert_eq!(also_left_out(&more, &taken), ["domainname", "oomScoreAdj", "personality"]);
+        more["process"]["capabilities"]["bounding"] = json!(["CAP_KILL", "CAP_MKNOD"]);
+        assert_eq!(also_left_out(&more, &taken)[1], "capabilities");
         // What serde reads as the same, a list without the names, is nothing.
         let listed = json!({
             "process": [false, null], "hooks": [null, [{ "path": "/bin/sh" }]], "mounts": [["/x", "bind", "/home", ["rbind"]]],

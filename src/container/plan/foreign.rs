@@ -136,21 +136,28 @@ impl CallersConfig {
 /// # Errors
 /// It takes something of the host. Or that is meant, and without it the config would be another one.
 fn moved(why: &str, text: &[u8]) -> Result<Vec<u8>> {
-    let said: serde_json::Value = serde_json::from_slice(text).map_err(json_error)?;
+    // As it would be read: a list for an object's fields without their names is the same to serde.
+    let spec: Spec = serde_json::from_slice(text).map_err(json_error)?;
+    let said = serde_json::to_value(spec).map_err(json_error)?;
     let so = |lost: &[String]| {
         format!(
             "{why}, and a relative path names it, so this of its config does not count: {}",
             lost.join(", ")
         )
     };
-    let taken = own_config::of_host(&said);
+    let taken = own_config::of_host(&said, caller::uid() == 0);
     if !taken.is_empty() {
         return Err(err!("{}", so(&taken)).hint("where they are meant to, its whole path names it"));
     }
     let root = Path::new(said["root"]["path"].as_str().unwrap_or(ROOT));
     let gid = rustix::process::getegid().as_raw();
-    let config = own_config::config(text, root, caller::uid(), gid)?;
-    let lost = own_config::left_out(text, &config)?;
+    let text = said.to_string().into_bytes();
+    let mut config = own_config::config(&text, root, caller::uid(), gid)?;
+    let mut lost = own_config::left_out(&text, &config)?;
+    lost.extend(own_config::also_left_out(&said, &config));
+    for key in ["terminal", "consoleSize"] {
+        config["process"][key] = said["process"][key].clone();
+    }
     if !lost.is_empty() {
         rt_sys::log::tell(so(&lost));
     }
