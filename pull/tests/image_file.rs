@@ -416,7 +416,7 @@ fn what_is_emptied_meanwhile_is_not_saved() {
         (state >> 33).to_le_bytes()
     });
     // It takes a while to be read.
-    std::fs::write(place.join("b/rootfs/long"), noise.take(8 << 20).flatten().collect::<Vec<u8>>()).unwrap();
+    std::fs::write(place.join("b/rootfs/long"), noise.take(3 << 20).flatten().collect::<Vec<u8>>()).unwrap();
     let upper = place.join("layer/upper");
     let words = ["save", "-q", "--image-file", "--force", "--whole", "layer/upper", "b", "out.sqsh"];
     let fill = || {

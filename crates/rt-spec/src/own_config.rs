@@ -159,26 +159,17 @@ pub fn left_out(text: &[u8], taken: &Value) -> Result<Vec<String>> {
 /// What else the config `said` asks for and [`config`] has not `taken`, as it is to be shown. Slurm and the kernel bound what a container
 /// takes, and its ids are the caller's, whatever it says.
 pub fn also_left_out(said: &Value, taken: &Value) -> Vec<String> {
-    let sections = [
-        ("", &["domainname"][..], &[][..]),
-        ("process", &[], &["rlimits", "noNewPrivileges", "terminal", "consoleSize"]),
-        ("linux", &[], &["sysctl", "resources", "devices"]),
-    ];
-    let mut all = Vec::new();
-    for (section, only, not) in sections {
-        let of =
-            |config: &'_ Value| if section.is_empty() { config.clone() } else { config[section].clone() };
-        let (said, taken) = (of(said), of(taken));
-        let keys = said.as_object().into_iter().flatten().filter(|(key, value)| {
-            let is_meant = only.contains(&key.as_str()) || only.is_empty() && !not.contains(&key.as_str());
-            is_meant
-                && is_said(value)
-                && taken.get(key).is_none()
-                && !(*key == "capabilities" && are_usual(value))
-        });
-        all.extend(keys.map(|(key, _)| key.clone()));
-    }
-    all
+    let lost = |section: &str, known: &[&str]| {
+        let is_lost = |key: &str, value: &Value| {
+            let is_known = known.contains(&key) || key == "capabilities" && are_usual(value);
+            is_said(value) && !is_known && taken[section].get(key).is_none()
+        };
+        let keys = said[section].as_object().into_iter().flatten();
+        keys.filter(|(key, value)| is_lost(key, value)).map(|(key, _)| key.clone()).collect::<Vec<_>>()
+    };
+    let domain = is_said(&said["domainname"]).then(|| "domainname".to_owned());
+    let of_process = lost("process", &["rlimits", "noNewPrivileges", "terminal", "consoleSize"]);
+    domain.into_iter().chain(of_process).chain(lost("linux", &["sysctl", "resources", "devices"])).collect()
 }
 
 /// True for capabilities that say little where a container has one id: those of every config that is made by `spec`.
