@@ -6,11 +6,11 @@
 
 use crate::inside;
 use rt_spec::hpc::{self, HOST_FILES};
-use rt_spec::own_config;
 use rt_spec::{
     ANNOTATION_CMD, ANNOTATION_COPIED, ANNOTATION_ENTRYPOINT, ANNOTATION_ENVIRONMENT, ANNOTATION_OPTIONAL,
     ANNOTATION_PASSWD, ANNOTATION_USER,
 };
+use rt_spec::{json_error, own_config};
 use rt_sys::err;
 use rt_sys::error::{Context, Error, Result};
 use serde_json::{Value, json};
@@ -48,7 +48,8 @@ struct Run {
 pub(crate) fn config(fs: &Filesystem<impl Source>, path: &Path) -> Result<Vec<u8>> {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     if let Some(text) = inside::read(fs, OWN_CONFIG, MOST)? {
-        let config = own_config::config(&text, path, uid, gid);
+        let said = serde_json::from_slice(&text).map_err(json_error);
+        let config = said.and_then(|said| own_config::config(&said, path, uid, gid));
         return to_text(&config.context(|| format!("the image's /{OWN_CONFIG}"))?);
     }
     let mut run = Run::of(fs)?;

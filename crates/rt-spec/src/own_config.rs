@@ -36,9 +36,11 @@ const HOSTS: [&str; 3] = ["cgroupsPath", "intelRdt", "netDevices"];
 /// Annotations with these beginnings configure a runtime.
 const CONFIGURES: [&str; 3] = ["rt.", "run.oci.", "cdi.k8s.io/"];
 
-/// The config for the image whose tree is mounted at `path`, of a caller with these ids.
-pub fn config(text: &[u8], path: &Path, uid: u32, gid: u32) -> Result<Value> {
-    let said: Value = serde_json::from_slice(text).map_err(|e| Error::new(e.to_string()))?;
+/// What is taken of the config `said` for the image whose tree is mounted at `path`, of a caller with these ids.
+///
+/// # Errors
+/// Its filter has a form in which what is left out of it could not be told.
+pub fn config(said: &Value, path: &Path, uid: u32, gid: u32) -> Result<Value> {
     let mut linux = only(&said["linux"], &LINUX);
     match linux.get_mut("seccomp") {
         Some(Value::Object(filter)) => {
@@ -133,14 +135,10 @@ fn annotations_but(said: &Value, is_taken: impl Fn(&str) -> bool) -> impl Iterat
     keys.filter(move |key| !is_taken(key)).map(|key| format!("annotation {key}"))
 }
 
-/// What the config `text` asks for and [`config`] has not `taken`, as it is to be shown.
-///
-/// # Errors
-/// It is no JSON.
-pub fn left_out(text: &[u8], taken: &Value) -> Result<Vec<String>> {
-    let said: Value = serde_json::from_slice(text).map_err(|e| Error::new(e.to_string()))?;
-    let mut all = hooks(&said);
-    all.extend(lost_mounts(&said));
+/// What the config `said` asks for and [`config`] has not `taken`, as it is to be shown.
+pub fn left_out(said: &Value, taken: &Value) -> Vec<String> {
+    let mut all = hooks(said);
+    all.extend(lost_mounts(said));
     if list(&said["process"]["rlimits"]).next().is_some() {
         all.push("limits".to_owned());
     }
@@ -152,8 +150,8 @@ pub fn left_out(text: &[u8], taken: &Value) -> Result<Vec<String>> {
     }
     let is_of_image = |key: &str| key.strip_prefix("rt.").is_some_and(|name| name.starts_with("image."));
     let is_known = |key: &str| is_of_image(key) || taken["annotations"].get(key).is_some();
-    all.extend(annotations_but(&said, is_known));
-    Ok(all)
+    all.extend(annotations_but(said, is_known));
+    all
 }
 
 /// What else the config `said` asks for and [`config`] has not `taken`, as it is to be shown. Slurm and the kernel bound what a container
@@ -277,7 +275,7 @@ mod tests {
                 "cdi.k8s.io/x": "v/c=d", "run.oci.keep_original_groups": "1", "org.label": "kept" },
             "hostname": "rt",
         });
-        let config = config(text.to_string().as_bytes(), Path::new("/at"), 7, 8).unwrap();
+        let config = config(&text, Path::new("/at"), 7, 8).unwrap();
         let map = |id| json!([{ "containerID": 0, "hostID": id, "size": 1 }]);
         let expected = json!({
             "ociVersion": "1.2.0",
@@ -308,7 +306,7 @@ mod tests {
             &annotations,
         ]
         .concat();
-        assert_eq!(left_out(text.to_string().as_bytes(), &config).unwrap(), whole);
+        assert_eq!(left_out(&text, &config), whole);
     }
 
     #[test]
@@ -342,10 +340,7 @@ mod tests {
         for options in [json!(["rbind", "ro"]), json!(["rbind", "rro", "rrw"]), json!(["bind", "rw"])] {
             let said = config(sys(options.clone()), json!({}));
             assert_eq!(of_host(&said, false), Vec::<String>::new(), "{options}");
-            assert_eq!(
-                super::config(said.to_string().as_bytes(), Path::new("/at"), 7, 8).unwrap()["mounts"],
-                usual
-            );
+            assert_eq!(super::config(&said, Path::new("/at"), 7, 8).unwrap()["mounts"], usual);
         }
         let cgroup = json!({ "destination": "/x", "type": "cgroup", "source": "cgroup", "options": ["rw"] });
         assert_eq!(mount(cgroup), Vec::<String>::new());
@@ -381,7 +376,7 @@ mod tests {
             "domainname": "d", "process": { "args": [], "oomScoreAdj": 1, "terminal": true, "capabilities": { "bounding": ["CAP_KILL"] } },
             "linux": { "personality": { "domain": "LINUX32" }, "namespaces": [], "timeOffsets": {}, "maskedPaths": ["/x"] },
         });
-        let taken = super::config(more.to_string().as_bytes(), Path::new("/at"), 7, 8).unwrap();
+        let taken = super::config(&more, Path::new("/at"), 7, 8).unwrap();
         assert_eq!(also_left_out(&more, &taken), ["domainname", "oomScoreAdj", "personality"]);
         more["process"]["capabilities"]["bounding"] = json!(["CAP_KILL", "CAP_MKNOD"]);
         assert_eq!(also_left_out(&more, &taken)[1], "capabilities");
@@ -390,11 +385,11 @@ mod tests {
             "process": [false, null], "hooks": [null, [{ "path": "/bin/sh" }]], "mounts": [["/x", "bind", "/home", ["rbind"]]],
             "root": ["../..", false], "linux": { "rootfsPropagation": "shared", "namespaces": [["network", "/proc/1/ns/net"]] },
         });
-        let taken = super::config(listed.to_string().as_bytes(), Path::new("/at"), 7, 8).unwrap();
+        let taken = super::config(&listed, Path::new("/at"), 7, 8).unwrap();
         assert_eq!((&taken["mounts"], &taken["hooks"]), (&json!([]), &Value::Null));
         assert_eq!(taken["root"], json!({ "path": "/at", "readonly": true }));
         assert!(taken["linux"].get("rootfsPropagation").is_none());
         let filter = json!({ "linux": { "seccomp": ["SCMP_ACT_ALLOW", null, [], [], "/run/socket"] } });
-        assert!(super::config(filter.to_string().as_bytes(), Path::new("/at"), 7, 8).is_err());
+        assert!(super::config(&filter, Path::new("/at"), 7, 8).is_err());
     }
 }

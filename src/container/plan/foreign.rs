@@ -56,9 +56,10 @@ impl OthersBundle {
         OthersRoot::here(Path::new(ROOT)).open()?;
         let uid = caller::uid();
         let gid = rustix::process::getegid().as_raw();
-        let config = own_config::config(&text, Path::new(ROOT), uid, gid)?;
+        let said = serde_json::from_slice(&text).map_err(json_error)?;
+        let config = own_config::config(&said, Path::new(ROOT), uid, gid)?;
         let lost = match is_callers {
-            true => own_config::left_out(&text, &config)?.join(", "),
+            true => own_config::left_out(&said, &config).join(", "),
             false => String::new(),
         };
         if !lost.is_empty() {
@@ -151,9 +152,8 @@ fn moved(why: &str, text: &[u8]) -> Result<Vec<u8>> {
     }
     let root = Path::new(said["root"]["path"].as_str().unwrap_or(ROOT));
     let gid = rustix::process::getegid().as_raw();
-    let text = said.to_string().into_bytes();
-    let mut config = own_config::config(&text, root, caller::uid(), gid)?;
-    let mut lost = own_config::left_out(&text, &config)?;
+    let mut config = own_config::config(&said, root, caller::uid(), gid)?;
+    let mut lost = own_config::left_out(&said, &config);
     lost.extend(own_config::also_left_out(&said, &config));
     for key in ["terminal", "consoleSize"] {
         config["process"][key] = said["process"][key].clone();
