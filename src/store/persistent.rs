@@ -69,13 +69,15 @@ pub(crate) struct PersistentContainer {
 impl PersistentContainer {
     /// Refuses an image file that has come into the place of the one that the container was made from.
     pub(crate) fn check_file(&self) -> Result<()> {
-        match &self.file {
-            Some(noted) if *noted != file_note(&self.image)? => {
-                Err(err!("{}: another file than the container was made from", self.image.display())
-                    .hint("what was written to it fits that one alone"))
-            }
-            _ => Ok(()),
+        match self.is_same_file()? {
+            true => Ok(()),
+            false => Err(err!("{}: another file than the container was made from", self.image.display())
+                .hint("what was written to it fits that one alone")),
         }
+    }
+
+    fn is_same_file(&self) -> Result<bool> {
+        self.file.as_ref().map_or(Ok(true), |noted| Ok(*noted == file_note(&self.image)?))
     }
 
     /// Whether the layer is there; `None` where this process cannot see that: TmpFS may be a job's own (job_container/tmpfs), and this
@@ -91,11 +93,7 @@ impl PersistentContainer {
     /// False where the image is not there, or another file is in its place, without which nothing comes of the layer. Where the kernel does
     /// not say, it counts as there.
     pub(crate) fn has_image(&self) -> bool {
-        look::exists(&self.image).unwrap_or(true)
-            && !self
-                .file
-                .as_ref()
-                .is_some_and(|noted| file_note(&self.image).is_ok_and(|found| found != *noted))
+        look::exists(&self.image).unwrap_or(true) && self.is_same_file().unwrap_or(true)
     }
 }
 

@@ -318,14 +318,20 @@ impl ContainerDir {
 
     /// How many tasks of `step` have been noted to have ended.
     pub(crate) fn ended(&self, step: &str) -> Result<usize> {
+        Ok(self.ends(step)?.len())
+    }
+
+    /// The notes of that.
+    fn ends(&self, step: &str) -> Result<Vec<String>> {
         let begin = format!("{ENDED}{step}.");
-        Ok(list_names(&self.fd, FileType::Symlink)?.iter().filter(|name| name.starts_with(&begin)).count())
+        let mut names = list_names(&self.fd, FileType::Symlink)?;
+        names.retain(|name| name.starts_with(&begin));
+        Ok(names)
     }
 
     /// Forgets which tasks of `step` have ended: a job that is requeued has the same step again.
     pub(crate) fn forget_ends(&self, step: &str) -> Result<()> {
-        let begin = format!("{ENDED}{step}.");
-        for name in list_names(&self.fd, FileType::Symlink)?.iter().filter(|name| name.starts_with(&begin)) {
+        for name in self.ends(step)? {
             match fs::unlinkat(&self.fd, name.as_str(), fs::AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(e) => return Err(e).context(|| format!("forget {name} of {}", self.id)),
