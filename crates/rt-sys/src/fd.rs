@@ -515,8 +515,7 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>> {
 /// # Errors
 /// The kernel does not open or read it, or it is something else.
 pub fn read_regular_file(path: &Path) -> Result<Vec<u8>> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = fs::open(path, flags, Mode::empty())?;
+    let file = fs::open(path, WAITS_FOR_NOBODY | OFlags::CLOEXEC, Mode::empty())?;
     match fs::FileType::from_raw_mode(fs::fstat(&file)?.st_mode) {
         fs::FileType::RegularFile => read_all(file),
         fs::FileType::Directory => Err(Errno::ISDIR.into()),
@@ -530,13 +529,27 @@ pub fn read_regular_file(path: &Path) -> Result<Vec<u8>> {
 /// # Errors
 /// The kernel does not open or read what is there.
 pub fn read_if_regular(path: &Path, most: usize) -> Result<Option<Vec<u8>>> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = match fs::open(path, flags, Mode::empty()) {
+    let opened = fs::open(path, WAITS_FOR_NOBODY | OFlags::CLOEXEC, Mode::empty());
+    read_opened(opened.map_err(Error::from), most).context(|| format!("read {}", path.display()))
+}
+
+/// As [`read_if_regular`], of a file that another user's file system need not answer for ([`open_named_unserved`]).
+///
+/// # Errors
+/// EXDEV where another user's is mounted there; the kernel does not open or read what is there.
+pub fn read_if_regular_unserved(path: &Path, most: usize) -> Result<Option<Vec<u8>>> {
+    read_opened(open_named_unserved(path, WAITS_FOR_NOBODY), most)
+}
+
+/// For what may be a fifo or a terminal.
+const WAITS_FOR_NOBODY: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+
+fn read_opened(file: Result<OwnedFd>, most: usize) -> Result<Option<Vec<u8>>> {
+    match file {
         // ENXIO is said of a socket, and of a device without a driver (open(2)).
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::NXIO) => return Ok(None),
-        file => file.map_err(Error::from),
-    };
-    file.and_then(|file| read_regular(file, most)).context(|| format!("read {}", path.display()))
+        Err(e) if [libc::ENOENT, libc::ENOTDIR, libc::ENXIO].iter().any(|no| e.is(*no)) => Ok(None),
+        file => read_regular(file?, most),
+    }
 }
 
 /// The content of a file that can be done without, as of [`read_if_regular`]: what cannot be read is as good as nothing.

@@ -431,15 +431,7 @@ fn read_named(
 ) -> Result<Option<Vec<u8>>> {
     match options.context {
         Context::Directory(_) => {
-            let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-            let file = match fd::open_named_unserved(path, flags) {
-                // ENXIO is said of a socket.
-                Err(e) if [libc::ENOENT, libc::ENOTDIR, libc::ENXIO].iter().any(|no| e.is(*no)) => {
-                    return Ok(None);
-                }
-                file => file,
-            };
-            file.and_then(|file| fd::read_regular(file, most)).context(|| path.display().to_string())
+            fd::read_if_regular_unserved(path, most).context(|| path.display().to_string())
         }
         _ => copy::read(context.as_fd(), path, most),
     }
