@@ -65,8 +65,8 @@ const NOT_BROADCAST: &CStr = c"SLURM_RT_NOT_BROADCAST";
 /// `--export` says, and no step is started on the host because its `--export` leaves something out.
 const CARRIED: &str = "SLURM_RT_";
 
-/// Where a node notes its jobs with containers, as `JOB.NODE`, with the numbers that their tasks know them by: the end of all others costs nothing, and waits for no file
-/// system that `rt` may be on. Only root can make something in /run.
+/// Where a node notes its jobs with containers, as `JOB.NODE`, with the numbers that their tasks know them by: the end of all others
+/// costs nothing, and waits for no file system that `rt` may be on. Only root can make something in /run.
 const JOBS: &str = "/run/rt-spank";
 
 /// How many numbers a note has at the most. A job has one or two, unless its user names others.
@@ -279,8 +279,8 @@ fn add_to_note(note: &Path, line: Option<&str>) -> std::io::Result<()> {
     file.write_all(line.as_bytes())
 }
 
-/// Removes the note of a job of user `uid` that ends, and returns the numbers in it that are to be ended with it: none that has a note of its own, or is in
-/// that of another job of the user's, which may still run on this node. `None` where there was no note.
+/// Removes the note of a job of user `uid` that ends, and returns the numbers in it that are to be ended with it: none that has a note of
+/// its own, or is in that of another job of the user's, which may still run on this node. `None` where there was no note.
 fn take_note(note: &Path, uid: u32) -> Option<Vec<u32>> {
     let noted = std::fs::read_to_string(note);
     if std::fs::remove_file(note).is_err_and(|e| e.kind() == ErrorKind::NotFound) {
@@ -625,11 +625,16 @@ pub(crate) fn task(spank: &Spank, _: &[&CStr]) -> i32 {
     0
 }
 
-/// Where layers are, and other directories that a job often has for itself.
+/// Where layers are.
+fn layers(arguments: &Arguments) -> PathBuf {
+    arguments.layers.clone().or_else(|| tmpfs(arguments)).unwrap_or_else(|| "/tmp".to_owned()).into()
+}
+
+/// That, and other directories that a job often has for itself.
 fn places(arguments: &Arguments) -> Vec<PathBuf> {
-    let tmp = Some("/tmp".to_owned());
-    let mut all: Vec<PathBuf> =
-        [arguments.layers.clone(), tmpfs(arguments), tmp].into_iter().flatten().map(PathBuf::from).collect();
+    let mut all = vec![layers(arguments)];
+    all.extend(tmpfs(arguments).map(PathBuf::from));
+    all.push("/tmp".into());
     all.dedup();
     all
 }
@@ -641,14 +646,14 @@ fn warn_of_own_places(state: &State) {
     let environment: Vec<&CStr> = state.environment.iter().map(CString::as_c_str).collect();
     let path = |name| value(&environment, name).filter(|path| !path.is_empty());
     let here = Path::new(OsStr::from_bytes(path("RT_CONTAINER_SUBMIT_DIR").unwrap_or(b"/")));
-    let images =
-        ["RT_CONTAINER_RESOLVED", "RT_CONTAINER_IMAGE"].into_iter().filter_map(path).filter_map(|image| {
-            let path = here.join(OsStr::from_bytes(image));
-            // What is not there by a relative path is a name.
-            (image.starts_with(b"/") || path.symlink_metadata().is_ok()).then_some(path)
-        });
-    let images: Vec<PathBuf> = images.collect();
-    let layers = places(&state.arguments).swap_remove(0);
+    let said = ["RT_CONTAINER_RESOLVED", "RT_CONTAINER_IMAGE"].into_iter().filter_map(path);
+    let paths = said.filter_map(|image| {
+        let path = here.join(OsStr::from_bytes(image));
+        // What is not there by a relative path is a name.
+        (image.starts_with(b"/") || path.symlink_metadata().is_ok()).then_some(path)
+    });
+    let images: Vec<PathBuf> = paths.collect();
+    let layers = layers(&state.arguments);
     if let Some(what) = what_is_lost(&mounts.own_places(), &layers, state.arguments.layers.is_some(), &images)
     {
         ffi::say(&format!("{what}: what has not been saved when the job ends is lost"));
