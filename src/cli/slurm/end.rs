@@ -69,14 +69,14 @@ pub(super) fn end(call: &Call) -> Result<u8> {
         process::end_after(END_WITHIN);
         saved
     });
-    if let Some(dir) = store.find(&container)? {
-        dir.forget_ends(&step)?;
-    }
     let tasks = format!("{}.-1", named.container);
     match store.find(&named.container)?.map_or(Ok(false), |dir| dir.is_unsaved())? {
         // It is the job's now, whose end removes it. Another step may be the one that is to save it.
         true => container::tasks_kill(&store, &tasks, libc::SIGKILL)?,
         false => container::tasks_delete(&store, &tasks)?,
+    }
+    if let Some(dir) = store.find(&container)? {
+        dir.forget_ends(&step)?;
     }
     saved
 }
