@@ -734,6 +734,7 @@ impl<'a> Launch<'a> {
         state_json: &'b dyn Fn(Status, i32) -> Result<Vec<u8>>,
     ) -> Init<'b> {
         Init {
+            id: &dir.id,
             plan: &self.plan,
             proc: self.proc.as_fd(),
             state: dir.fd(),

@@ -56,6 +56,7 @@ pub(crate) fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
     }
     let own = process::stat(&proc, "self")?;
     let exec = Exec {
+        id: &options.id,
         options: &options,
         plan: &plan,
         keeps_keyring: record.keeps_keyring,
@@ -79,6 +80,8 @@ pub(crate) fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
 
 /// One program that is about to enter a container.
 pub(super) struct Exec<'a> {
+    /// The container's id.
+    pub id: &'a str,
     pub options: &'a ExecOptions,
     pub plan: &'a ProcessPlan,
     pub record: Record,
@@ -194,7 +197,7 @@ impl Exec<'_> {
         runtime: Option<BorrowedFd<'_>>,
     ) -> Result<Infallible> {
         if !self.keeps_keyring {
-            init::new_session_keyring()?;
+            init::leave_session_keyring(self.id, self.namespaces.contains(Namespace::User))?;
         }
         (self.joined)()?;
         // kill(2) with pid 0 reaches the whole process group, also its members in other PID namespaces: without a

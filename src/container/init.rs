@@ -33,6 +33,8 @@ use std::time::Duration;
 
 /// What init has beside the plan.
 pub(super) struct Init<'a> {
+    /// The container's id.
+    pub id: &'a str,
     /// What to do.
     pub plan: &'a Plan,
     /// The host's procfs.
@@ -436,7 +438,7 @@ impl Init<'_> {
     fn set_kernel(&self) -> Result<()> {
         let plan = self.plan;
         if !plan.no_new_keyring {
-            new_session_keyring()?;
+            leave_session_keyring(self.id, plan.makes(Namespace::User))?;
         }
         if let Some(name) = &plan.hostname {
             rustix::system::sethostname(name.as_bytes()).context(|| "set the host name")?;
@@ -461,9 +463,17 @@ impl Init<'_> {
     }
 }
 
-/// Leaves the caller's session keyring, whose keys are none of the program's.
-pub(super) fn new_session_keyring() -> Result<()> {
-    match process::new_session_keyring() {
+/// Leaves the caller's session keyring, whose keys are none of the program's, for that of the container `id`.
+///
+/// The kernel counts keyrings, and a user may have 200 (kernel.keys.maxkeys): fewer than the tasks of a step on a node with 256
+/// processors. In a user namespace of its own all programs of a container therefore share one, by a name that nobody outside knows,
+/// as under runc. Elsewhere other users could make one of that name, so each program gets its own.
+pub(super) fn leave_session_keyring(id: &str, own_users: bool) -> Result<()> {
+    let left = match own_users {
+        true => process::join_session_keyring(&format!("rt.{id}")),
+        false => process::new_session_keyring(),
+    };
+    match left {
         // Where the kernel has no keyrings or a client's filter refuses the call, the program cannot read keys either.
         Err(e) if [libc::ENOSYS, libc::EPERM].iter().any(|n| e.is(*n)) => Ok(()),
         Err(e) if e.is(libc::EDQUOT) => Err(e

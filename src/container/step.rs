@@ -389,6 +389,7 @@ impl<'a> Joining<'a> {
             }
         };
         let mut exec = Exec {
+            id: &dir.id,
             options: &ExecOptions::default(),
             plan: &self.plan,
             keeps_keyring: self.keeps_keyring,

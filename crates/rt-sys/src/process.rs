@@ -513,12 +513,32 @@ pub fn set_memory_policy(mode: u32, nodes: &[u64]) -> Result<()> {
 /// Gives this process a new session keyring (keyctl(2)). It has no name of ours: with one the kernel would join a keyring
 /// of that name which another user has left open to search.
 pub fn new_session_keyring() -> Result<()> {
-    const JOIN_SESSION_KEYRING: libc::c_int = 1;
-    // SAFETY: a null pointer for the name is what the call documents.
-    check(unsafe {
-        libc::syscall(libc::SYS_keyctl, JOIN_SESSION_KEYRING, std::ptr::null::<libc::c_char>())
-    })?;
+    keyctl(JOIN_SESSION_KEYRING, std::ptr::null::<libc::c_char>() as usize, 0).map(drop)
+}
+
+/// Gives this process the session keyring `name` of its user namespace, where names are known to whoever is in that namespace
+/// (keyctl(2), user_namespaces(7)). It is made where there is none, and other processes of its owner find it.
+///
+/// # Errors
+/// EDQUOT where the user has as many keys as he may; EINVAL for a name with a NUL byte.
+pub fn join_session_keyring(name: &str) -> Result<()> {
+    let name = CString::new(name).map_err(|_| Error::from_errno(libc::EINVAL))?;
+    // From linux/keyctl.h and linux/key.h of the kernel: all rights for who possesses the key; to view, read, search and link it for
+    // its owner. Without the right to search it, nobody finds it by its name.
+    const SETPERM: libc::c_int = 5;
+    const RIGHTS: usize = 0x3f1b_0000;
+    let serial = keyctl(JOIN_SESSION_KEYRING, name.as_ptr() as usize, 0)?;
+    // Who is refused has joined it all the same: whoever made it has said otherwise.
+    let _ = keyctl(SETPERM, serial, RIGHTS);
     Ok(())
+}
+
+const JOIN_SESSION_KEYRING: libc::c_int = 1;
+
+fn keyctl(operation: libc::c_int, first: usize, second: usize) -> Result<usize> {
+    // SAFETY: of the operations above, one reads a string that its caller borrows, or null, and the other reads no memory.
+    let answer = check(unsafe { libc::syscall(libc::SYS_keyctl, operation, first, second) })?;
+    Ok(answer.unsigned_abs() as usize)
 }
 
 /// Waits for one of `fds`, as poll(2) does, and goes on after a signal. Without `limit` there is none.
