@@ -7,9 +7,10 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::draft::{self, Draft};
+use rt_image_store::{Word, others};
 use rt_spec::host_files;
 use rt_spec::{ANNOTATION_DIGEST, ANNOTATION_RESOLVED, SHARES_FILES};
-use rt_sys::error::{Context, Result};
+use rt_sys::error::{Context, Error, Result};
 use rt_sys::fd;
 use rt_sys::{disk, err};
 
@@ -150,10 +151,22 @@ pub(crate) fn image_config(bundle: BorrowedFd) -> Result<Option<Value>> {
     }
 }
 
-/// Opens the directory of a bundle, and says whether it was found by a way into a store: then by no link.
-pub(crate) fn look(bundle: &Path) -> Result<(OwnedFd, bool)> {
+/// Opens the directory of a bundle, and says whose word its config is.
+pub(crate) fn look(bundle: &Path) -> Result<(OwnedFd, Word)> {
     rt_image_store::open_bundle(bundle)
         .map_err(|e| e.context(format_args!("open {}", fd::shown_path(bundle))))
+}
+
+/// What the config of the bundle `dir` says, which [`look`] has opened.
+///
+/// # Errors
+/// It is missing, or too long, or another user has put it there since.
+pub(crate) fn config_text(dir: &OwnedFd, word: Word) -> Result<Vec<u8>> {
+    let text = match word {
+        Word::Owners => fd::read_regular(others::open_own_config(dir)?, CONFIG_LIMIT)?,
+        Word::Callers | Word::Stores => disk::read_if_there(dir.as_fd(), CONFIG, CONFIG_LIMIT)?,
+    };
+    text.ok_or_else(|| Error::from_errno(libc::ENOENT).context("config.json"))
 }
 
 /// Opens the directory of a bundle, as [`look`] does.

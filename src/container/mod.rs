@@ -58,6 +58,7 @@ pub(crate) use step::{
 
 use crate::store::{Confinement, PersistentContainer, Store};
 use oci_spec::runtime::Mount;
+use rt_image_store::Word;
 use rt_launch::task::{TaskContext, TaskId};
 use rt_spec::Spec;
 use rt_spec::emulation::RootEmulation;
@@ -91,8 +92,8 @@ pub(crate) struct CreateOptions {
     pub id: String,
     /// The bundle directory, as given.
     pub bundle: PathBuf,
-    /// The bundle is the working directory by now: whether it was found in a store.
-    pub entered_stored: Option<bool>,
+    /// The bundle is the working directory by now: whose word it is.
+    pub entered: Option<Word>,
     /// The same, of a bundle that Slurm has made for a task.
     pub slurms_directory: Option<AmongOthers>,
     /// The image file that a task's container is made from, in place of a bundle.
@@ -366,10 +367,10 @@ impl CreateOptions {
     /// above cannot put another one in its place then. The config may be read twice.
     fn enter_bundle(&mut self) -> Result<()> {
         self.make_absolute()?;
-        self.entered_stored = Some(match self.has_slurms_config() {
+        self.entered = Some(match self.has_slurms_config() {
             true => {
                 self.slurms_directory = Some(plan::enter_bundle_of_slurm(&self.bundle)?);
-                false
+                Word::Callers
             }
             false => plan::enter_bundle(&self.bundle)?.1,
         });

@@ -18,7 +18,7 @@ tests! {
         starts_leave_one_mark, stores_that_are_read_only, words_of_somebody_else, words_of_somebody_else_are_not_read, words_below_a_mount_of_somebodys,
         programs_of_somebody_else_beside_rt,
         names_in_the_configured_registry, directories_above_are_exchanged, a_teams_bundle_by_a_config_of_the_callers,
-        hooks_beside_a_teams_bundle, relative_paths_to_bundles_of_others, directories_of_others_with_mounts,
+        hooks_beside_a_teams_bundle, relative_paths_to_bundles_of_others, configs_that_come_meanwhile, directories_of_others_with_mounts,
         a_mount_beside_a_root_of_others, contexts_of_others_with_mounts, fifos_of_others_are_not_waited_for,
     }
     USER {
@@ -1525,6 +1525,56 @@ fn relative_paths_to_bundles_of_others(ctx: &Ctx) {
     };
     run(".").fails(&["its owner has no id in this user namespace", "hooks", "its whole path names it"]);
     run(bundle.dir.to_str().unwrap()).ok();
+    forget(ctx);
+}
+
+/// Where others can write, they put a config in the place of the caller's, or where there was none, while a command looks.
+fn configs_that_come_meanwhile(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("only root gives files to others");
+    }
+    let bundle = ctx.bundle().ops(&["say done"]);
+    bundle.write();
+    fs::set_permissions(&bundle.dir, fs::Permissions::from_mode(0o1777)).unwrap();
+    let config = bundle.dir.join("config.json");
+    let mut hostile: serde_json::Value = serde_json::from_str(&fs::read_to_string(&config).unwrap()).unwrap();
+    let hooked = ctx.path("hooked");
+    let touch = json!({ "path": "/bin/sh", "args": ["sh", "-c", format!("echo x >{}", hooked.display())] });
+    hostile["hooks"] = json!({ "createRuntime": [touch] });
+    let theirs = ctx.file("theirs.json", &hostile.to_string());
+    give_to(&theirs, 12345);
+    let secret = ctx.mkdir("secret");
+    fs::write(secret.join("the-secret"), "secret").unwrap();
+    hostile["root"]["path"] = json!(secret);
+    let aside = ctx.path("aside.json");
+    let turns = |rounds: usize, one: &dyn Fn()| {
+        let ended = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+                    for (from, to) in
+                        [(&config, &aside), (&theirs, &config), (&config, &theirs), (&aside, &config)]
+                    {
+                        fs::rename(from, to).unwrap();
+                        std::thread::sleep(std::time::Duration::from_micros(20));
+                    }
+                }
+            });
+            (0..rounds).for_each(|_| one());
+            ended.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+    };
+    turns(80, &|| drop(rt(ctx, &["run", "."]).cwd(&bundle.dir).run()));
+    assert!(!hooked.exists(), "another user's hook ran");
+    fs::write(&theirs, hostile.to_string()).unwrap();
+    let image = ctx.path("image");
+    turns(40, &|| {
+        let out =
+            rt(ctx, &["save", "-q", "."]).arg(format!("oci:{}", image.display())).cwd(&bundle.dir).run();
+        let saved =
+            rt(ctx, &["run", &format!("oci:{}", image.display()), "/probe", "stat /the-secret"]).run();
+        assert!(!saved.stdout.contains("\"size\""), "{out:?}: {saved:?}");
+    });
     forget(ctx);
 }
 

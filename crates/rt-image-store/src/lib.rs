@@ -312,13 +312,24 @@ fn is_bundle_of(name: &OsStr) -> bool {
     name.to_str().is_some_and(is_bundle_name)
 }
 
-/// Opens the bundle `path` as a place in the tree (O_PATH), and says whether it counts as one of a store: it was named as such, or by a
-/// way through one that others can change; then by no link, and by none from that bundle on. Or the way begins at a directory that is
-/// open, whose name others may have changed since, and leads to what is theirs.
+/// Whose word the config of a bundle is, by the way that the caller has named it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Word {
+    /// The caller's, whoever owns it: by its whole path, or by a name in a directory of his own.
+    Callers,
+    /// That of whoever owns the config at the time at which that is read: others may put another one there.
+    Owners,
+    /// It counts as one of a store.
+    Stores,
+}
+
+/// Opens the bundle `path` as a place in the tree (O_PATH), and says whose word its config is. It counts as one of a store where it was named
+/// as such, or by a way through one that others can change; then by no link, and by none from that bundle on. Or the way begins at a
+/// directory that is open, whose name others may have changed since, and leads to what is theirs.
 ///
 /// # Errors
 /// Those of openat2(2); ELOOP for a link in a store. The way leads out of such a bundle.
-pub fn open_bundle(path: &Path) -> Result<(OwnedFd, bool)> {
+pub fn open_bundle(path: &Path) -> Result<(OwnedFd, Word)> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let is_here = path == Path::new(".");
     // The usual way, which is not looked at twice. A relative one may begin in a bundle. The working directory is what it is, whatever
@@ -327,9 +338,9 @@ pub fn open_bundle(path: &Path) -> Result<(OwnedFd, bool)> {
     if is_here || !may_be_stored {
         match fs::openat2(fs::CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
             Ok(dir) => {
-                let counts = may_be_stored && others::first_on_way(path)?.is_some()
-                    || path.is_relative() && others::may_be_moved(path, &dir)?;
-                return Ok((dir, counts));
+                let is_stored = may_be_stored && others::first_on_way(path)?.is_some();
+                let word = if is_stored { Word::Stores } else { others::word_of(path, &dir)? };
+                return Ok((dir, word));
             }
             Err(Errno::LOOP) => {}
             Err(e) => return Err(e.into()),
@@ -342,21 +353,21 @@ pub fn open_bundle(path: &Path) -> Result<(OwnedFd, bool)> {
                 Err(Errno::LOOP) => (fs::open(path, flags, Mode::empty())?, true),
                 dir => (dir?, false),
             };
-        let counts = match is_by_descriptor {
-            true => others::is_anothers(&dir)?,
-            false => path.is_relative() && others::may_be_moved(path, &dir)?,
+        let word = match is_by_descriptor {
+            true => others::word_by_owner(&dir)?,
+            false => others::word_of(path, &dir)?,
         };
-        return Ok((dir, counts));
+        return Ok((dir, word));
     };
     let opened = open_stored(&bundle)?;
     if below.as_os_str().is_empty() {
-        return Ok((opened, true));
+        return Ok((opened, Word::Stores));
     }
     let dir = others::open_inside(opened, &below, flags).map_err(|e| match e {
         Errno::XDEV => err!("a path through {} leads out of it again, or to a mount", bundle.display()),
         e => e.into(),
     })?;
-    Ok((dir, true))
+    Ok((dir, Word::Stores))
 }
 
 /// Opens a bundle at a path that [`is_stored`] is true for and that has no link, as a place in the tree (O_PATH). Who can write in the
@@ -422,7 +433,7 @@ mod tests {
         let ways = ways.map(|way| path.join(way.replace("NAME", &name)));
         for way in &ways {
             assert_eq!(find_stored(way).unwrap(), Some(bundle.clone()), "{}", way.display());
-            assert!(open_bundle(way).unwrap().1, "{}", way.display());
+            assert!(open_bundle(way).unwrap().1 == Word::Stores, "{}", way.display());
         }
         for way in ["", "store", "all", "tool/rootfs", "none/x", "tool/.."] {
             assert_eq!(find_stored(&path.join(way)).unwrap(), None, "{way}");
@@ -438,7 +449,7 @@ mod tests {
         let through = ["tool/rootfs/x", "tool/rootfs/..", "up", "store/bundles/NAME/rootfs/x/../.."];
         let through = through.map(|way| path.join(way.replace("NAME", &name)));
         for way in &through {
-            assert!(open_bundle(way).unwrap().1, "{}", way.display());
+            assert!(open_bundle(way).unwrap().1 == Word::Stores, "{}", way.display());
         }
         // Out of a bundle that others can change nothing leads, not even into another one.
         for way in ["tool/rootfs/../../..", "tool/../NAME", "tool/inner"] {
@@ -452,7 +463,7 @@ mod tests {
         // Nobody but the caller has said where that leads.
         set_mode(0o755);
         for way in ["tool/rootfs/../../..", "tool/rootfs/out", "tool/rootfs/x"] {
-            assert!(!open_bundle(&path.join(way)).unwrap().1, "{way}");
+            assert!(open_bundle(&path.join(way)).unwrap().1 == Word::Callers, "{way}");
         }
         set_mode(0o777);
         // As when somebody has put a link there.

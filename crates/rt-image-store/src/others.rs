@@ -1,6 +1,6 @@
 //! Bundles of a store that others than root and the caller can write, or can have put there: where they lead to is others' choice.
 
-use crate::{open_stored, stored_on_way, word};
+use crate::{Word, open_stored, stored_on_way, word};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::owned::Owned;
 use rt_sys::{bail, caller, err, fd};
@@ -70,7 +70,7 @@ fn written(file: &OwnedFd) -> Result<String> {
     Ok(text.to_owned())
 }
 
-fn open_config(dir: &OwnedFd) -> Result<OwnedFd> {
+fn open_config(dir: impl AsFd) -> Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
     let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     let file = fd::open_unserved(dir, CONFIG, flags, how).map_err(fd::unserved_error).context(|| CONFIG)?;
@@ -106,11 +106,14 @@ fn renamed(place: impl std::fmt::Display) -> String {
     format!("others can rename what is in {place}")
 }
 
-/// True where others may have moved the bundle `dir` out of their store: it is another user's, and the relative `path` led there from a
-/// directory that tells no more where it was when the caller entered it. Who has named a bundle by its whole path has chosen its owner,
-/// and so has he who names one in a directory of his own.
-pub(crate) fn may_be_moved(path: &Path, dir: &OwnedFd) -> Result<bool> {
-    Ok(names_what_moves(path)? && is_anothers(dir)?)
+/// Whose word the bundle `dir` is, to which `path` led. Others may have moved it out of their store where a relative path led there
+/// from a directory that tells no more where it was when the caller entered it. Who has named a bundle by its whole path has chosen
+/// its owner, and so has he who names one in a directory of his own.
+pub(crate) fn word_of(path: &Path, dir: &OwnedFd) -> Result<Word> {
+    match path.is_relative() && names_what_moves(path)? {
+        true => word_by_owner(dir),
+        false => Ok(Word::Callers),
+    }
 }
 
 /// True for a relative path to a directory that is found there whatever its owner has made of its name.
@@ -163,17 +166,32 @@ pub fn open_named_file(path: &Path) -> Result<(OwnedFd, bool)> {
     Ok((fs::open(fd::link(&place), flags, Mode::empty())?, is_anothers))
 }
 
-/// True where the bundle `dir` or its config belongs to neither root nor the caller.
-pub(crate) fn is_anothers(dir: &OwnedFd) -> Result<bool> {
+/// The same of one that another user may have put there: his, where it or its config is his.
+pub(crate) fn word_by_owner(dir: &OwnedFd) -> Result<Word> {
     let owned = Owned::of(dir)?;
     if !caller::is_trusted(owned.stat.st_uid) {
-        return Ok(true);
+        return Ok(Word::Stores);
     }
+    let is_writable = owned.strangers_can_write(dir)?;
     match open_config(dir) {
-        Ok(file) => Ok(!is_own(file)?),
+        Ok(file) if !is_own(&file)? => Ok(Word::Stores),
         // What is no file that the caller can read is not his, but in a directory that is his alone.
-        Err(e) => Ok(!e.is(Errno::NOENT.raw_os_error()) && owned.strangers_can_write(dir)?),
+        Err(e) if is_writable && !e.is(Errno::NOENT.raw_os_error()) => Ok(Word::Stores),
+        _ if is_writable => Ok(Word::Owners),
+        _ => Ok(Word::Callers),
     }
+}
+
+/// Opens the config of the bundle `dir`, in which others can write.
+///
+/// # Errors
+/// It is another user's, or none; those of openat2(2).
+pub fn open_own_config(dir: impl AsFd) -> Result<OwnedFd> {
+    let file = open_config(dir)?;
+    if !is_own(&file)? {
+        bail!("{CONFIG}: another user has put it there meanwhile");
+    }
+    Ok(file)
 }
 
 /// The first bundle on the way to `path` that others can change, the way that is left from it on, and what they can do.

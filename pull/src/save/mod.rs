@@ -30,9 +30,10 @@ use oci_content::digest::Digest;
 use oci_content::interrupt::{Interrupt, is_interrupted};
 use oci_content::meter::Meter;
 use oci_registry::reference::Reference;
+use rt_image_store::Word;
 use rt_image_store::others::OthersRoot;
 use rt_spec::ANNOTATION_NAME;
-use rt_sys::error::{Context, Error, Result};
+use rt_sys::error::{Context, Result};
 use rt_sys::{bail, disk, err};
 
 /// The media type of the manifests that are made here.
@@ -232,15 +233,13 @@ impl SourceBundle {
     pub(crate) fn open(what: What<'_>) -> Result<SourceBundle> {
         let path = what.bundle;
         let place = rt_sys::fd::absolute(path)?;
-        let (dir, is_named_stored) = bundle::look(path)?;
-        let text = disk::read_if_there(dir.as_fd(), b"config.json", bundle::CONFIG_LIMIT);
-        let text =
-            text.and_then(|text| text.ok_or_else(|| Error::from_errno(libc::ENOENT).context("config.json")));
-        let text = text.map_err(|e| e.context(format_args!("{}: not a bundle", path.display())))?;
+        let (dir, word) = bundle::look(path)?;
+        let text = bundle::config_text(&dir, word)
+            .map_err(|e| e.context(format_args!("{}: not a bundle", path.display())))?;
         let config: Value =
             serde_json::from_slice(&text).map_err(|e| err!("{}/config.json: {e}", path.display()))?;
         // By a link of the caller's, too.
-        let is_stored = is_named_stored || rt_image_store::is_stored(&rt_sys::fd::path_of(&dir)?);
+        let is_stored = word == Word::Stores || rt_image_store::is_stored(&rt_sys::fd::path_of(&dir)?);
         let root = match is_stored {
             // Others may have written that config, or a link in place of the root.
             true => disk::open_dir(dir.as_fd(), rt_image_store::ROOT.as_bytes())

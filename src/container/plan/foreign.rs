@@ -5,8 +5,8 @@
 //! they may have moved that out of a store. Such a one counts so, too, and is refused where it takes something of the host.
 
 use super::image_files::{self, SQUASHFS};
-use rt_image_store::ROOT;
 use rt_image_store::others::{self, CONFIG, OthersRoot, Seen};
+use rt_image_store::{ROOT, Word};
 use rt_spec::{Config, Spec, json_error, mounts, own_config};
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, caller, err, fd};
@@ -30,8 +30,8 @@ impl OthersBundle {
     ///
     /// # Errors
     /// The kernel does not say.
-    pub(super) fn entered(bundle: &Path, is_stored: bool) -> Result<Option<OthersBundle>> {
-        if !is_stored && !rt_image_store::is_stored(bundle) {
+    pub(super) fn entered(bundle: &Path, word: Word) -> Result<Option<OthersBundle>> {
+        if word != Word::Stores && !rt_image_store::is_stored(bundle) {
             return Ok(None);
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -68,6 +68,16 @@ impl OthersBundle {
         }
         Ok(config.to_string().into_bytes())
     }
+}
+
+/// The config in the working directory, where others can put one of theirs at any time.
+///
+/// # Errors
+/// Another user owns what is read; it is missing, or none; those of read(2).
+#[cold]
+pub(super) fn config_of_owner() -> Result<Config> {
+    let text = others::open_own_config(fs::CWD).and_then(read_at_most);
+    Config::of(text, Path::new(CONFIG))
 }
 
 fn read_at_most(file: OwnedFd) -> Result<Vec<u8>> {

@@ -11,6 +11,7 @@ use crate::container::{CreateOptions, Entrypoint, Ids, Overrides, RootAccess};
 use crate::hooks::definitions;
 use crate::store::Confinement;
 use oci_spec::runtime::Mount;
+use rt_image_store::Word;
 use rt_spec::rootless::UserMap;
 use rt_spec::{Config, Process, Spec, annotations, asked_mounts, environment};
 use rt_sys::caller::Caller;
@@ -66,12 +67,12 @@ impl BundleConfig {
     /// Reads the config of the bundle, or the file in its place that `options` names. The bundle becomes this process's working
     /// directory.
     pub(crate) fn read(options: &CreateOptions) -> Result<BundleConfig> {
-        let (bundle, is_stored) = match options.entered_stored {
-            Some(is_stored) => (entered(&options.bundle)?, is_stored),
+        let (bundle, word) = match options.entered {
+            Some(word) => (entered(&options.bundle)?, word),
             None => enter_bundle(&options.bundle)?,
         };
         let shown = || bundle.display();
-        let others = foreign::OthersBundle::entered(&bundle, is_stored).context(shown)?;
+        let others = foreign::OthersBundle::entered(&bundle, word).context(shown)?;
         // Also where the config is the caller's: the root is a directory that others can exchange. Who copies a container may find its
         // bundle elsewhere.
         let foreign = others.is_some() || options.saved.is_some_and(|saved| saved.of_others);
@@ -89,6 +90,7 @@ impl BundleConfig {
             (None, Some(others)) => others.config(&bundle).and_then(Config::parse).context(shown)?,
             (None, None) => match &options.slurms_directory {
                 Some(dir) => merged(dir, &bundle),
+                None if word == Word::Owners => foreign::config_of_owner(),
                 None => Config::load(Path::new("config.json")),
             }
             .context(shown)?,
@@ -211,13 +213,12 @@ impl Loaded {
     }
 }
 
-/// Enters the bundle, from which relative paths of the config and of hooks start. Returns its absolute path, and whether it was named
-/// as one of a store: no link leads to such a one, which others may be able to write, as they would choose whose word counts.
-pub(crate) fn enter_bundle(bundle: &Path) -> Result<(PathBuf, bool)> {
-    let (dir, is_stored) =
-        rt_image_store::open_bundle(bundle).map_err(|e| e.context(shown_bundle(bundle)))?;
+/// Enters the bundle, from which relative paths of the config and of hooks start. Returns its absolute path, and whose
+/// word it is: no link leads to one of a store, which others may be able to write, as they would choose whose word counts.
+pub(crate) fn enter_bundle(bundle: &Path) -> Result<(PathBuf, Word)> {
+    let (dir, word) = rt_image_store::open_bundle(bundle).map_err(|e| e.context(shown_bundle(bundle)))?;
     rustix::process::fchdir(dir).context(|| shown_bundle(bundle))?;
-    Ok((entered(bundle)?, is_stored))
+    Ok((entered(bundle)?, word))
 }
 
 /// The same for the directory that Slurm has made for a task, in one in which the group of the job can rename.
