@@ -58,11 +58,11 @@ pub(crate) fn run_task(store: &Store, mut options: CreateOptions) -> Result<u8> 
         return run_alone(store, request, loaded);
     };
     let place = request.persistent.as_ref().and_then(|kept| kept.save.clone());
-    let note_place = |dir: &ContainerDir| match place.as_deref().and_then(Path::parent) {
-        Some(parent) => dir.note_place(&step.to_string(), parent),
+    let note_save = |dir: &ContainerDir| match place.as_deref().and_then(Path::parent) {
+        Some(parent) => dir.note_save(&step.to_string(), parent),
         None => Ok(()),
     };
-    share(store, request, &container, number, loaded, note_place)
+    share(store, request, &container, number, loaded, note_save)
 }
 
 /// The checkpoints that the environment of a job has asked for, of a task whose config Slurm has written.
@@ -81,7 +81,7 @@ pub(super) fn share(
     container: &str,
     number: u32,
     mut loaded: Option<Loaded>,
-    note_place: impl Fn(&ContainerDir) -> Result<()>,
+    note_save: impl Fn(&ContainerDir) -> Result<()>,
 ) -> Result<u8> {
     let proc = fd::open_proc()?;
     let (mut lock, mut tries) = (Lock::Shared, 0);
@@ -91,11 +91,11 @@ pub(super) fn share(
                 if let Some(kept) = &request.persistent {
                     begin_persistent(store, kept, &dir)?;
                 }
-                note_place(&dir)?;
+                note_save(&dir)?;
                 return create::run_shared(store, request, loaded, &dir);
             }
             Role::Joiner(dir, target) => {
-                note_place(&dir)?;
+                note_save(&dir)?;
                 let user_map = match request.persistent {
                     // The ids are those of the user namespace that is there, whatever this step asks for.
                     Some(_) => annotations::user_map(&dir.spec()?)?,

@@ -202,20 +202,23 @@ impl ContainerDir {
         }
     }
 
-    /// Notes which directory `dir` is that the step `step` saves the container to, by device and inode. A task calls it before
-    /// its program runs: the programs of the step may be able to put something else in the place of `dir`. The first task's
-    /// note stays, also where the directory was missing.
-    pub(crate) fn note_place(&self, step: &str, dir: &Path) -> Result<()> {
+    /// Notes that the step `step` is to save the container, and which directory `dir` is that it saves it to, by device and inode. A
+    /// task calls it before its program runs: the programs of the step may be able to put something else in the place of `dir`, and
+    /// other users may fill the file system of the notes. The first task's notes stay, also where the directory was missing.
+    pub(crate) fn note_save(&self, step: &str, dir: &Path) -> Result<()> {
         let found = match fs::stat(dir) {
             Ok(stat) => place_note(&stat),
             // The end of the step says what is wrong with it.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP) => "-".to_owned(),
             Err(e) => return Err(e).context(|| format!("look at {}", dir.display())),
         };
-        match fs::symlinkat(found, &self.fd, format!("{PLACE}{step}")) {
-            Ok(()) | Err(Errno::EXIST) => Ok(()),
-            Err(e) => Err(e).context(|| format!("note where container {} is saved", self.id)),
+        for (target, note) in [(&*found, PLACE), (PENDING, UNSAVED)] {
+            match fs::symlinkat(target, &self.fd, format!("{note}{step}")) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(e) => return Err(e).context(|| format!("note where container {} is saved", self.id)),
+            }
         }
+        Ok(())
     }
 
     /// Opens the directory `dir` that the step `step` saves the container to. The note stays until it is saved ([`Self::note_saved`]):
@@ -250,6 +253,9 @@ impl ContainerDir {
     /// anew forgets it.
     pub(crate) fn note_unsaved(&self, step: &str, unsaved: &Unsaved) -> Result<()> {
         let context = || format!("note that container {} is not saved", self.id);
+        if self.unsaved(step)?.as_ref() == Some(unsaved) {
+            return Ok(());
+        }
         let target = match unsaved {
             Unsaved::Pending => PENDING.as_bytes().to_owned(),
             Unsaved::Failed(file) => [FAILED.as_bytes(), file.as_os_str().as_bytes()].concat(),

@@ -1850,6 +1850,21 @@ fn saved_by_the_last_task(ctx: &Ctx) {
         step.environment(0, ctx.rt(["slurm", "end"])).silent();
     }
     ctx.rt(["delete", "42.tools"]).silent();
+    // Where nothing can be noted any more, as when other users have filled the file system, the end of the step saves it.
+    fs::remove_file(&file).unwrap();
+    let step = of(4, "place");
+    step.ok(&["write /one x"]);
+    let state = ctx.state.join(step.container());
+    let allow = |mode| fs::set_permissions(&state, fs::Permissions::from_mode(mode)).unwrap();
+    allow(0o500);
+    step.command(1, &["ready"]).run();
+    step.environment(0, ctx.rt(["slurm", "end"])).run();
+    assert!(file.exists());
+    // Root has noted all of it, and the end has removed the rest.
+    if state.exists() {
+        allow(0o700);
+        step.end();
+    }
     // A directory that is gone by then.
     ctx.mkdir("other");
     let step = of(2, "other");

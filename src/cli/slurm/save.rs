@@ -103,7 +103,10 @@ pub(super) fn save_of_step(
         dir.note_saved(&step)?;
         return saved;
     }
-    dir.note_unsaved(&step, &Unsaved::Failed(path.to_owned()))?;
+    // Without room for that it counts as still to be saved, and stays, too.
+    if let Err(e) = dir.note_unsaved(&step, &Unsaved::Failed(path.to_owned())) {
+        log::tell(&e);
+    }
     let failed = format!("container {container} was not saved as {}", path.display());
     match kept {
         // The job ends with its script.

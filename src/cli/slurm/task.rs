@@ -148,9 +148,15 @@ fn task_and_save(call: &Call, request: &StepContainer, tasks: usize, path: &Path
     }
     let dir = store.container(&container)?;
     // Before the task counts as ended: where all do, and nothing is noted, the container is saved.
-    dir.note_unsaved(&step, &Unsaved::Pending)?;
-    if dir.note_end(&step, named.task.unwrap_or(0))? < tasks {
-        return Ok(code);
+    let noted = dir.note_unsaved(&step, &Unsaved::Pending);
+    match noted.and_then(|()| dir.note_end(&step, named.task.unwrap_or(0))) {
+        Ok(ended) if ended >= tasks => {}
+        Ok(_) => return Ok(code),
+        // Other users may have filled the file system. The end of the step saves what its last task has not.
+        Err(e) => {
+            rt_sys::log::tell(&e);
+            return Ok(if code == 0 { 1 } else { code });
+        }
     }
     let saved = save_of_step(call, &store, &container, &named, path, &[])?;
     Ok(if code == 0 { saved } else { code })
