@@ -23,6 +23,8 @@ use rt_sys::error::{Context, Error, Result};
 use rt_sys::{disk, err, tree};
 
 const MARK: &[u8] = b"mark";
+/// What was at the target, and has no name but this for the moment. Whoever removes the draft puts it back.
+const TAKEN: &[u8] = b"taken";
 /// What stands behind the name of the target.
 const PARTIAL: &[u8] = b".partial-";
 
@@ -93,22 +95,57 @@ impl Draft {
             if disk::is_same(dir, made, old) {
                 return Ok(());
             }
-            disk::exchange(dir, made, parent, target)?;
+            if let Err(e) = disk::exchange(dir, made, parent, target) {
+                // Somebody else's, which is not to go away with this.
+                disk::rename(dir, made, dir, TAKEN)?;
+                return Err(e);
+            }
             return Err(changed());
         }
         // Without RENAME_EXCHANGE (NFS) there is a moment without a bundle. What was at the target is looked at where nobody
         // else can change it, and moved back if it is not what was to be replaced.
-        let aside = b"old";
-        disk::rename(parent, target, dir, aside)?;
-        let published = match disk::is_same(dir, aside, old) {
+        disk::rename(parent, target, dir, TAKEN)?;
+        let published = match disk::is_same(dir, TAKEN, old) {
             true => self.publish(made),
             false => Err(changed()),
         };
-        if published.is_err() {
-            let _ = disk::rename_new(dir, aside, parent, target);
+        match published {
+            Ok(()) => disk::rename(dir, TAKEN, dir, b"old"),
+            Err(e) => Err(match put_back(parent, target, dir)? {
+                Some(name) => e.hint(format!("what was there is {} now", String::from_utf8_lossy(&name))),
+                None => e,
+            }),
         }
-        published
     }
+
+    /// Writes the directory of the target to its device: what was renamed there is found after a crash.
+    pub(crate) fn sync_place(&self) -> Result<()> {
+        match disk::reopen_self(self.parent.as_fd()).and_then(disk::sync_file) {
+            // A file system that has no such call for directories, or a directory that may be written and not read.
+            Err(e) if e.is(libc::EINVAL) || e.is(libc::EACCES) => Ok(()),
+            synced => synced,
+        }
+    }
+}
+
+/// Gives what was taken from the target, by this process or one that is dead, its name back, or one beside it where something else has
+/// come to its place: that name is returned.
+fn put_back(parent: BorrowedFd, target: &[u8], dir: BorrowedFd) -> Result<Option<Vec<u8>>> {
+    if disk::mode_at(dir, TAKEN)?.is_none() {
+        return Ok(None);
+    }
+    match disk::rename_new(dir, TAKEN, parent, target) {
+        Err(e) if e.is(libc::EEXIST) => {}
+        moved => return moved.map(|()| None),
+    }
+    let name = [target, b".old-", rt_sys::unique::name().as_bytes()].concat();
+    disk::rename_new(dir, TAKEN, parent, &name)?;
+    log::warn!(
+        "{}: was replaced meanwhile, and is {} now",
+        disk::at(parent, target),
+        String::from_utf8_lossy(&name)
+    );
+    Ok(Some(name))
 }
 
 impl Drop for Draft {
@@ -131,6 +168,8 @@ pub(crate) fn place(target: &Path) -> Result<(OwnedFd, Vec<u8>)> {
 
 /// Removes a draft. The mark goes last: whatever is left can be swept later.
 fn remove(parent: BorrowedFd, name: &[u8], dir: BorrowedFd) -> Result<()> {
+    let end = name.windows(PARTIAL.len()).rposition(|part| part == PARTIAL);
+    put_back(parent, &name[..end.unwrap_or(name.len())], dir)?;
     tree::remove_contents(dir, Some(MARK))?;
     disk::unlink(dir, MARK)?;
     // By its name, which can be another's by now: rmdir(2) removes only what is empty.
@@ -181,5 +220,37 @@ fn sweep(parent: BorrowedFd, of: impl Fn(&[u8]) -> bool) {
                 Ok(_) | Err(_) => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn what_was_taken_from_its_place_is_never_removed() {
+        let place = std::env::temp_dir().join(format!("rt-draft-{}", rt_sys::unique::name()));
+        fs::create_dir(&place).unwrap();
+        let target = place.join("image");
+        // As where a rename is refused, or the process is killed, between the two that replace it.
+        let taken = |text: &str| {
+            fs::write(&target, text).unwrap();
+            let draft = Draft::beside(&target).unwrap();
+            disk::rename(draft.parent.as_fd(), &draft.target, draft.dir(), TAKEN).unwrap();
+            draft
+        };
+        drop(taken("first"));
+        assert_eq!(fs::read_to_string(&target).unwrap(), "first");
+        // Somebody else's has come there meanwhile.
+        let draft = taken("second");
+        fs::write(&target, "another").unwrap();
+        drop(draft);
+        assert_eq!(fs::read_to_string(&target).unwrap(), "another");
+        let names: Vec<_> = fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let old: Vec<_> = names.iter().filter(|name| **name != target).collect();
+        assert_eq!(old.len(), 1, "{names:?}");
+        assert_eq!(fs::read_to_string(old[0]).unwrap(), "second");
+        fs::remove_dir_all(&place).unwrap();
     }
 }

@@ -137,7 +137,7 @@ pub(crate) fn save(
         }
     }
     write_trees(&trees, target, replace, form, style, |new| {
-        let written = new.finish(&mut config, image_config.as_deref(), false)?;
+        let written = new.finish(&mut config, image_config.as_deref(), true)?;
         whole.map_or(Ok(()), |whole| whole.check()).map(|()| written)
     })
 }
@@ -154,7 +154,7 @@ pub(crate) fn save_data(
     style: Style,
 ) -> Result<Written> {
     let tree = LayerTree { kind: TreeKind::Root, times: Times::Own, root: disk::open_root(from)? };
-    write_trees(&[tree], target, replace, form, style, |new| new.write(false, |_| Ok(())))
+    write_trees(&[tree], target, replace, form, style, |new| new.write(true, |_| Ok(())))
 }
 
 /// Writes trees, the lowest first, into the file `target`, which `finish` completes.
@@ -180,9 +180,10 @@ fn write_trees(
     new.tree.finish_dirs()?;
     let mut written = finish(new).map_err(without_room)?;
     if form.runs {
-        written.bytes = run_file::wrap(&draft, FILE, false, &interrupt)?;
+        written.bytes = run_file::wrap(&draft, FILE, true, &interrupt)?;
     }
     put_in_place(&draft, target, replace, form, old)?;
+    draft.sync_place()?;
     Ok(written)
 }
 
@@ -206,6 +207,7 @@ pub(crate) fn copy(source: &Path, target: &Path, replace: bool, runs: bool) -> R
         written = run_file::wrap(&draft, FILE, false, &interrupt)?;
     }
     put_in_place(&draft, target, replace, form, old)?;
+    draft.sync_place()?;
     Ok(written)
 }
 
@@ -384,7 +386,7 @@ impl<'a> NewImageFile<'a> {
         let written = target.finish()?;
         disk::set_mode(self.out.as_fd(), 0o666 & !self.mask)?;
         if sync {
-            disk::sync(&self.out)?;
+            disk::sync_file(&self.out)?;
         }
         Ok(written)
     }

@@ -42,7 +42,7 @@ pub(crate) fn wrap(draft: &Draft, name: &[u8], sync: bool, interrupt: &Interrupt
     let mode = disk::mode(&image)?;
     disk::set_mode(whole.as_fd(), mode | (mode & 0o444) >> 2)?;
     if sync {
-        disk::sync(&whole)?;
+        disk::sync_file(&whole)?;
     }
     disk::unlink(draft.dir(), name)?;
     disk::rename_new(draft.dir(), WHOLE, draft.dir(), name)?;

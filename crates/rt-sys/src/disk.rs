@@ -631,6 +631,15 @@ pub fn sync(file: impl AsFd) -> Result<()> {
     fs::syncfs(&file).context(|| format!("flush the file system of {}", fd::shown(&file)))
 }
 
+/// Writes what is in a file to its device, and hears what went wrong with that: on a network's file system, or a full one below,
+/// write(2) has succeeded by then.
+///
+/// # Errors
+/// Those of fsync(2).
+pub fn sync_file(file: impl AsFd) -> Result<()> {
+    fs::fsync(&file).context(|| format!("write {} to its device", fd::shown(&file)))
+}
+
 /// A user and a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ids {

@@ -383,7 +383,10 @@ pub(crate) fn write_bundle(
             let layout = NewLayout::create(disk::make_own_dir(draft.dir(), IMAGE)?, mask)?;
             let saved = layout.write(bundle, tag.unwrap_or("latest"), watch)?;
             match format {
-                SaveFormat::Layout => layout.open_to_others()?,
+                SaveFormat::Layout => {
+                    layout.open_to_others()?;
+                    disk::sync(draft.dir())?;
+                }
                 _ => layout.write_archive(draft.dir(), ARCHIVE, watch)?,
             }
             Ok(saved)
@@ -394,5 +397,6 @@ pub(crate) fn write_bundle(
         Some(old) => draft.replace(made, old)?,
         None => draft.publish(made)?,
     }
+    draft.sync_place()?;
     Ok(saved)
 }

@@ -173,6 +173,7 @@ impl NewTar {
     }
 
     fn finish(mut self) -> Result<()> {
-        tar::write_end(&mut self.0).and_then(|()| self.0.flush()).context(|| WRITING)
+        tar::write_end(&mut self.0).and_then(|()| self.0.flush()).context(|| WRITING)?;
+        disk::sync_file(&self.0.get_ref().0)
     }
 }
