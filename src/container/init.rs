@@ -398,7 +398,7 @@ impl Init<'_> {
             // The maps of a joined namespace are not known. If no root exists in it, the ids stay as they are.
             let _ = rustix::thread::set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT);
             let _ = rustix::thread::set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT);
-            return Ok(());
+            return end_with(self.runtime);
         };
         let pick = |list, other| if IdMaps::has(list, 0) { 0 } else { other };
         let gid = Gid::from_raw(pick(&maps.gid, self.plan.process.gid));
@@ -408,6 +408,8 @@ impl Init<'_> {
         rustix::thread::set_keep_capabilities(true)?;
         rustix::thread::set_thread_res_gid(gid, gid, gid).context(|| "become the container's root group")?;
         rustix::thread::set_thread_res_uid(uid, uid, uid).context(|| "become the container's root")?;
+        // The kernel has cleared the death signal (PR_SET_PDEATHSIG(2const)), and all of the root is still to be made.
+        end_with(self.runtime)?;
         caps::raise()
     }
 

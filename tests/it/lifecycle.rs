@@ -1,5 +1,6 @@
 //! create, start, state, kill, delete: the spec's operations and what clients build on (clients.md section 2).
 
+use crate::client::RANGE;
 use crate::fixture::{Container, Ctx, eventually, stat};
 use crate::run::in_place;
 use crate::runner::{skip, tests};
@@ -7,6 +8,7 @@ use crate::sys;
 use serde_json::json;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
 
 tests! {
     EVERY { whole_life }
@@ -29,6 +31,32 @@ tests! {
         what_nobody_can_know_is_said, kill_without_a_pid_namespace_reaches_all, what_waits_for_start_is_killed,
     }
     USER { default_root_is_found_again, default_root_must_be_the_callers }
+    ROOT { init_ends_with_a_killed_runtime }
+}
+
+/// Also where init became another user in between, as which the kernel forgets to end it.
+fn init_ends_with_a_killed_runtime(ctx: &Ctx) {
+    let map = json!([{ "containerID": 0, "hostID": RANGE.1, "size": RANGE.2 }]);
+    let (pids, hook) = (ctx.path("pids"), ctx.path("hook"));
+    let script = format!("echo $$ >{}; cat >{}; exec sleep 100", hook.display(), pids.display());
+    let bundle = ctx.bundle().namespace("user", None);
+    let bundle = bundle.with("/linux/uidMappings", map.clone()).with("/linux/gidMappings", map);
+    let hooks = json!({ "createRuntime": [{ "path": "/bin/sh", "args": ["sh", "-c", script] }] });
+    let bundle = bundle.with("/hooks", hooks).ops(&["ready"]);
+    let id = ctx.id();
+    let job = ctx.rt(["run", "-b"]).arg(&bundle.dir).arg(&id).spawn();
+    let read = |path: &Path| {
+        eventually("the hook runs", || {
+            fs::read_to_string(path).ok().filter(|text| text.ends_with(['}', '\n']))
+        })
+    };
+    let state: serde_json::Value = serde_json::from_str(&read(&pids)).unwrap();
+    let init = state["pid"].as_i64().unwrap() as i32;
+    sys::kill(job.pid(), libc::SIGKILL).unwrap();
+    job.wait();
+    eventually("init has ended", || stat(init).is_none_or(|stat| stat.state == 'Z').then_some(()));
+    sys::kill(read(&hook).trim().parse().unwrap(), libc::SIGKILL).unwrap();
+    ctx.rt(["delete", "-f", &id]).run();
 }
 
 fn whole_life(ctx: &Ctx) {
