@@ -11,7 +11,7 @@ tests! {
         kill_process_and_thread, trap_action, log_action, default_errno, argument_operators, unknown_names_are_ignored,
         architectures, flags, several_rules_of_one_call, bad_sections_fail, notify_listener, works_without_no_new_privs,
         profile_older_than_the_runtime,
-        notify_without_a_listener_fails, filter_covers_children, filter_is_loaded_last, trace_without_tracer, empty_section,
+        calls_that_end_a_process_are_answered, notify_without_a_listener_fails, filter_covers_children, filter_is_loaded_last, trace_without_tracer, empty_section,
     }
 }
 
@@ -47,6 +47,14 @@ fn errno_and_allow(ctx: &Ctx) {
     let all = ctx.run(&bundle.ops(&ops.each_ref().map(String::as_str))).all();
     assert_eq!(all[..3], [errno(libc::EPERM), errno(88), json!(0)]);
     assert_eq!((&all[3]["Seccomp"], &all[3]["Seccomp_filters"]), (&json!("2"), &json!("1")));
+}
+
+/// Where exec and exit do nothing, nothing waits for the process for ever.
+fn calls_that_end_a_process_are_answered(ctx: &Ctx) {
+    let names = ["execve", "execveat", "exit", "exit_group"];
+    let rules = json!([{ "names": names, "action": "SCMP_ACT_ERRNO", "errnoRet": 0 }]);
+    let out = ctx.run(&with(ctx, section("SCMP_ACT_ALLOW", rules)).ops(&["ready"]));
+    assert_ne!(out.code, 0, "{out:?}");
 }
 
 fn default_errno(ctx: &Ctx) {
