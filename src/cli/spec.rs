@@ -6,6 +6,7 @@ use rt_spec::rootless::{UserMap, parse_user_map};
 use rt_spec::{ANNOTATION_ENVIRONMENT, ANNOTATION_INIT, ANNOTATION_USER, DEFAULT_CAPABILITIES, OCI_VERSION};
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, fd, look};
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{getegid, geteuid};
 use serde_json::json;
 use std::fs::{self, File};
@@ -31,7 +32,9 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         user_namespace: uid != 0 || call.flags.has(&SPEC_ROOTLESS),
         terminal: std::io::stdin().is_terminal() && std::io::stdout().is_terminal(),
     };
-    if bundle.join("config.json").symlink_metadata().is_ok() {
+    // By a descriptor of the place alone: whoever has mounted a file system there need not answer.
+    let place = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    if rustix::fs::open(bundle.join("config.json"), place, Mode::empty()).is_ok() {
         bail!("File config.json exists. Remove it first");
     }
     make_dir(&bundle)?;
@@ -127,9 +130,14 @@ fn bind(path: &Path) -> Result<String> {
 /// returns the mounts. A link, as /bin is one where /usr is merged, is made again.
 fn make_host_root(from: &Path, rootfs: &Path) -> Result<Vec<String>> {
     make_dir(rootfs)?;
-    if !look::entries(rootfs)?.is_empty() {
+    // In a directory of another user's a link may have that name.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(rootfs, flags, Mode::empty())
+        .context(|| format!("open {}, which may be no link", rootfs.display()))?;
+    if !look::names(&opened)?.is_empty() {
         bail!("{} is not empty: remove it first", rootfs.display());
     }
+    let rootfs = PathBuf::from(fd::link(&opened));
     let mut binds = Vec::new();
     for name in USERLAND {
         let host = from.join(name);

@@ -13,7 +13,7 @@ tests! {
         features_needs_nothing, closed_stdout_is_no_panic, closed_stderr_is_no_panic, flags_after_the_id, flags_end_at_the_operand, a_models_config_is_no_bundles, accepted_flags,
         state_is_silent_on_stderr, adaptation_is_not_on_stderr, unwritable_log, errors_are_one_line,
         no_arguments, config_flag, log_times_parse, as_podman_calls, as_containerd_calls, as_buildah_calls,
-        spec_writes_a_config, spec_host_runs, spec_does_not_overwrite, single_dash_flags, notify_socket_does_not_hang, regular_expressions_for_ids,
+        spec_writes_a_config, spec_host_runs, spec_does_not_overwrite, spec_host_follows_no_link, single_dash_flags, notify_socket_does_not_hang, regular_expressions_for_ids,
     }
 }
 
@@ -520,6 +520,13 @@ fn spec_does_not_overwrite(ctx: &Ctx) {
     let before = fs::read_to_string(bundle.dir.join("config.json")).unwrap();
     ctx.rt(["spec", "--bundle"]).arg(&bundle.dir).fails(&["config.json"]);
     assert_eq!(fs::read_to_string(bundle.dir.join("config.json")).unwrap(), before);
+}
+
+fn spec_host_follows_no_link(ctx: &Ctx) {
+    let (dir, elsewhere) = (ctx.mkdir("host"), ctx.mkdir("elsewhere"));
+    std::os::unix::fs::symlink(&elsewhere, dir.join("rootfs")).unwrap();
+    ctx.rt(["spec", "--host", "-b"]).arg(&dir).fails(&["rootfs", "no link"]);
+    assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
 }
 
 fn spec_host_runs(ctx: &Ctx) {
