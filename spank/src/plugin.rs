@@ -596,8 +596,13 @@ pub(crate) fn task(spank: &Spank, _: &[&CStr]) -> i32 {
         }
         _ => {}
     }
-    if state.options.save.is_some() && spank.number(Number::Task) == Some(0) {
-        warn_of_own_places(&state);
+    if state.options.save.is_some()
+        && let Some(what) = what_goes_with_the_job(&state)
+    {
+        set(spank, IN_JOBS_OWN, b"1");
+        if spank.number(Number::Task) == Some(0) {
+            ffi::say(&format!("{what}: what has not been saved when the job ends is lost"));
+        }
     }
     let Ok(program) = CString::new(state.arguments.task_program().into_os_string().into_vec()) else {
         ffi::end_task()
@@ -639,10 +644,10 @@ fn places(arguments: &Arguments) -> Vec<PathBuf> {
     all
 }
 
-/// In one of the tasks: says that the layer, or the image without which it is worth nothing, goes with a directory of the job's own, which
-/// Slurm empties before the tasks of a job that ends are dead.
-fn warn_of_own_places(state: &State) {
-    let Some(mounts) = &state.mounts else { return };
+/// In a task: what of its container, the layer or the image without which that is worth nothing, goes with a directory of the job's own,
+/// which Slurm empties before the tasks of a job that ends are dead.
+fn what_goes_with_the_job(state: &State) -> Option<String> {
+    let mounts = state.mounts.as_ref()?;
     let environment: Vec<&CStr> = state.environment.iter().map(CString::as_c_str).collect();
     let path = |name| value(&environment, name).filter(|path| !path.is_empty());
     let here = Path::new(OsStr::from_bytes(path("RT_CONTAINER_SUBMIT_DIR").unwrap_or(b"/")));
@@ -654,11 +659,11 @@ fn warn_of_own_places(state: &State) {
     });
     let images: Vec<PathBuf> = paths.collect();
     let layers = layers(&state.arguments);
-    if let Some(what) = what_is_lost(&mounts.own_places(), &layers, state.arguments.layers.is_some(), &images)
-    {
-        ffi::say(&format!("{what}: what has not been saved when the job ends is lost"));
-    }
+    what_is_lost(&mounts.own_places(), &layers, state.arguments.layers.is_some(), &images)
 }
+
+/// Tells `rt` that a container goes with the job.
+const IN_JOBS_OWN: &str = "RT_CONTAINER_IN_JOBS_OWN";
 
 /// What goes with one of the job's own directories.
 fn what_is_lost(own: &[&Path], layers: &Path, is_named: bool, images: &[PathBuf]) -> Option<String> {
@@ -689,7 +694,11 @@ pub(crate) fn task_exit(spank: &Spank, _: &[&CStr]) -> i32 {
         return 0;
     }
     // Tasks that were not killed have saved it themselves.
-    let environment = state.environment.clone();
+    let mut environment = state.environment.clone();
+    if state.mounts.as_mut().and_then(Mounts::of_job).is_some() {
+        // Where its mounts are its own, so may be what it saves.
+        environment.extend(CString::new(format!("{IN_JOBS_OWN}=1")));
+    }
     end(&mut state, &environment, Some(limit_in_step(SAVE_LIMIT)), true)
 }
 

@@ -10,7 +10,7 @@ use crate::slurm::end;
 use crate::sys;
 use serde_json::{Value, json};
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
 tests! {
@@ -26,7 +26,7 @@ tests! {
         copies_of_an_image_file, what_hooks_confine_holds_for_all, checkpoints_of_one_task,
     }
     NESTED { tasks_share_a_container, who_may_write }
-    ALL { images_by_name, saved_at_the_end, saved_by_the_last_task, saved_under_any_name, saved_under_one_name, what_is_not_saved_stays, a_layer_that_is_not_seen, an_image_that_is_not_seen, a_save_that_is_cut_off, a_running_step_is_saved, signals_of_a_script_that_is_saved, saving_writes_through_no_link, what_a_team_saves, what_leads_to_a_teams_bundle_is_saved, links_in_the_place_of_a_layer, the_place_to_save_is_no_link }
+    ALL { images_by_name, saved_at_the_end, saved_by_the_last_task, saved_while_the_job_ends, saved_under_any_name, saved_under_one_name, what_is_not_saved_stays, a_layer_that_is_not_seen, an_image_that_is_not_seen, a_save_that_is_cut_off, a_running_step_is_saved, signals_of_a_script_that_is_saved, saving_writes_through_no_link, what_a_team_saves, what_leads_to_a_teams_bundle_is_saved, links_in_the_place_of_a_layer, the_place_to_save_is_no_link }
     USER { end_by_root, mounts_in_tmpfs_stop_nobody, environment_of_somebody_else }
 }
 
@@ -1873,6 +1873,37 @@ fn saved_by_the_last_task(ctx: &Ctx) {
     fs::remove_dir(ctx.path("other")).unwrap();
     not_saved(ctx, step.command(1, &["ready"]), &["other"]);
     step.empty();
+}
+
+/// Slurm empties a directory of the job's own when the job ends. A save that begins then replaces no image.
+fn saved_while_the_job_ends(ctx: &Ctx) {
+    let base = Step::read_only(ctx);
+    let file = ctx.path("out.sqsh");
+    let of = |number| {
+        let step = Step { step: number, ..base.again() }.with("RT_CONTAINER_IN_JOBS_OWN", "1");
+        ctx.remember(&step.container());
+        step.saved_as(&file, 1)
+    };
+    let ended = |step: &Step| {
+        let running = step.task(0, &["write /one x", "pause"]);
+        let children = format!("/proc/{0}/task/{0}/children", running.pid());
+        let child = fs::read_to_string(children).unwrap().trim().parse().unwrap();
+        [running.pid(), child].iter().for_each(|pid| sys::kill(*pid, libc::SIGTERM).unwrap());
+        running.wait()
+    };
+    let out = ended(&of(0));
+    assert!(out.stderr.contains("out.sqsh may lack files: the job may be ending"), "{out:?}");
+    let good = fs::metadata(&file).unwrap().ino();
+    let out = ended(&of(1));
+    assert!(out.stderr.contains("out.sqsh stays: the job may be ending"), "{out:?}");
+    assert_eq!(fs::metadata(&file).unwrap().ino(), good);
+    ctx.rt(["slurm", "delete", "42"]).silent();
+    // A task that ends by itself does so before its job.
+    let step = of(2);
+    assert_eq!(step.ok(&["write /two x"]).stderr, "");
+    assert_ne!(fs::metadata(&file).unwrap().ino(), good);
+    step.environment(0, ctx.rt(["slurm", "end"])).silent();
+    base.empty();
 }
 
 /// Runs a command that fails to save the container of a step of job 42, which stays until that job ends.

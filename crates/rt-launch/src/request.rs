@@ -71,6 +71,8 @@ pub struct StepContainer {
     pub step: Option<u32>,
     /// How many tasks the step has on this node, where that is known.
     pub tasks: Option<usize>,
+    /// What the container is of lies in a directory of the job's own, which Slurm empties as soon as the job ends.
+    pub in_jobs_own: bool,
     /// TmpFS of the node, where it is known.
     pub(crate) tmpfs: Option<PathBuf>,
     /// Where the site wants layers elsewhere.
@@ -146,6 +148,7 @@ impl StepContainer {
             program: get("RT_CONTAINER_ARGV0"),
             step: get("RT_CONTAINER_STEPID").and_then(|number| number.parse().ok()),
             tasks: get("RT_CONTAINER_TASKS").and_then(|number| number.parse().ok()),
+            in_jobs_own: get("RT_CONTAINER_IN_JOBS_OWN").is_some(),
             tmpfs: directory(TMPFS_VARIABLE, variable),
             layers: directory(LAYERS, variable),
             ..Self::default()

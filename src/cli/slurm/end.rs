@@ -64,7 +64,7 @@ pub(super) fn end(call: &Call) -> Result<u8> {
         // The plugin ends this call so when it takes too long.
         let ends = [libc::SIGTERM, libc::SIGALRM];
         signal::block(&ends);
-        let saved = save_of_step(call, &store, &container, &named, path, &ends);
+        let saved = save_of_step(call, &store, &container, &named, path, &ends, request.in_jobs_own);
         signal::reset(0);
         process::end_after(END_WITHIN);
         saved

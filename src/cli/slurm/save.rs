@@ -77,7 +77,8 @@ fn check_replaced(dir: &Path, path: &Path) -> Result<()> {
 }
 
 /// Saves a container for the step of `id`. Returns the exit code of that. Where it fails, the container stays until the job ends,
-/// and who reads the step's output is told how to save it. `ends` are signals that end the save, and are blocked.
+/// and who reads the step's output is told how to save it. `ends` are signals that end the save, and are blocked. `may_lack`: the job may be
+/// ending, and Slurm is emptying what is saved then: the image that is there is worth more than one which may lack files.
 pub(super) fn save_of_step(
     call: &Call,
     store: &Store,
@@ -85,12 +86,21 @@ pub(super) fn save_of_step(
     id: &TaskId,
     path: &Path,
     ends: &[i32],
+    may_lack: bool,
 ) -> Result<u8> {
     let dir = store.container(container)?;
     let step = step_name(id);
     // Before it begins: whatever ends this process, the layer stays.
     dir.note_unsaved(&step, &Unsaved::Pending)?;
-    let saved = save_in_child(call, store, container, &step, path, ends);
+    let why = "the job may be ending, and Slurm empties the directory of its own in which this container is";
+    let shown = path.display();
+    let saved = match may_lack && is_image_there(path)? {
+        true => Err(err!("{shown} stays: {why}")),
+        false => save_in_child(call, store, container, &step, path, ends),
+    };
+    if may_lack && matches!(saved, Ok(0)) {
+        log::tell(format_args!("{shown} may lack files: {why}"));
+    }
     let kept = store.persistent(container);
     // Where nobody can say, it counts as there.
     let is_seen = match &kept {
@@ -132,6 +142,15 @@ pub(super) fn save_of_step(
         _ => {}
     }
     saved
+}
+
+/// True where a save would replace an image.
+fn is_image_there(path: &Path) -> Result<bool> {
+    match fs::stat(path) {
+        Ok(stat) => Ok(stat.st_size > 0),
+        Err(Errno::NOENT) => Ok(false),
+        Err(e) => Err(e).context(|| format!("look at {}", path.display())),
+    }
 }
 
 /// Has a child save a container for the step `step`, which enters namespaces for it. Returns its exit code. The child is in

@@ -19,11 +19,13 @@ use rt_spec::rootless::UserMap;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::owned::AmongOthers;
 use rt_sys::{bail, caller, err, fd, look, process, signal, start, tty};
+use rustix::event::{PollFd, PollFlags};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::time::Duration;
 
 /// Tells a task that its parent is the one that saves the container.
 pub(super) const SAVED_BY_PARENT: &str = "RT_CONTAINER_SAVED_BY_PARENT";
@@ -137,7 +139,9 @@ fn task_and_save(call: &Call, request: &StepContainer, tasks: usize, path: &Path
     let child = command.spawn().context(|| format!("execute {}", program.display()))?;
     // Of a batch job's script Slurm signals the first process alone (`--signal=B:`, `scancel -b`).
     let passes_on = named.is_batch_script() || signals_children_alone()?;
-    let code = exit_code(child, passes_on)?;
+    let (code, was_told) = exit_code(child, passes_on)?;
+    // Slurm may not have come to this process of the step yet.
+    let is_ending = request.in_jobs_own && (was_told || waits_to_end(Duration::from_millis(100))?);
     let store = open_store_of_job(call)?;
     if !store.holds(&container)? {
         return match code {
@@ -158,7 +162,7 @@ fn task_and_save(call: &Call, request: &StepContainer, tasks: usize, path: &Path
             return Ok(if code == 0 { 1 } else { code });
         }
     }
-    let saved = save_of_step(call, &store, &container, &named, path, &[])?;
+    let saved = save_of_step(call, &store, &container, &named, path, &[], is_ending)?;
     Ok(if code == 0 { saved } else { code })
 }
 
@@ -168,19 +172,30 @@ fn signals_children_alone() -> Result<bool> {
     Ok(slurm::signals_children_alone(&String::from_utf8_lossy(&cgroups)))
 }
 
-/// Waits for a child with all signals blocked, and returns its exit code, 128 and the signal where that was one. The child has the
-/// signals of a terminal, which go to all of its group; those of others only where this process `passes_on` what it gets.
-fn exit_code(mut child: Child, passes_on: bool) -> Result<u8> {
+/// True where Slurm tells this process, which blocks all signals, to end, by now or within `limit`.
+fn waits_to_end(limit: Duration) -> Result<bool> {
+    let told = signal::waiting(&[libc::SIGTERM]).context(|| "look for signals")?;
+    let mut asked = [PollFd::new(&told, PollFlags::IN)];
+    process::poll(&mut asked, Some(limit))?;
+    Ok(asked[0].revents().contains(PollFlags::IN))
+}
+
+/// Waits for a child with all signals blocked, and returns its exit code, 128 and the signal where that was one, and whether it was
+/// told to end. The child has the signals of a terminal, which go to all of its group; those of others only where this process
+/// `passes_on` what it gets.
+fn exit_code(mut child: Child, passes_on: bool) -> Result<(u8, bool)> {
     signal::block_all();
+    let mut was_told = false;
     while passes_on && child.try_wait().context(|| "wait for the task")?.is_none() {
         let taken = signal::take();
         if taken.number != libc::SIGCHLD && !taken.by_kernel {
+            was_told |= taken.number == libc::SIGTERM;
             let _ = signal::send(child.id() as i32, taken.number);
         }
     }
     let status = child.wait().context(|| "wait for the task")?;
     let code = status.code().or_else(|| Some(128 + status.signal()?));
-    Ok(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+    Ok((code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1), was_told))
 }
 
 /// Prints the arguments that Slurm has written into the pattern of oci.conf. The shell that has been given the pattern is
@@ -226,9 +241,14 @@ fn execute_with(call: &Call, file: &Path) -> Result<Error> {
         }
     }
     // What the plugin says of a task is not for this one.
-    for name in
-        ["RT_CONTAINER_RESOLVED", ARGV0, "RT_CONTAINER_STEPID", "RT_CONTAINER_TASKS", "RT_CONTAINER_MEMORY"]
-    {
+    for name in [
+        "RT_CONTAINER_RESOLVED",
+        ARGV0,
+        "RT_CONTAINER_STEPID",
+        "RT_CONTAINER_TASKS",
+        "RT_CONTAINER_MEMORY",
+        "RT_CONTAINER_IN_JOBS_OWN",
+    ] {
         command.env_remove(name);
     }
     if let Some(image) = call.flags.text(&IMAGE_NAME)? {
