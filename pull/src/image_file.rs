@@ -203,8 +203,9 @@ pub(crate) fn copy(source: &Path, target: &Path, replace: bool, runs: bool) -> R
     let mut out = disk::create_own_file(draft.dir(), FILE)?;
     let mut written = run_file::copy(&mut from, part.size, &mut out, &interrupt).context(context)?;
     disk::set_mode(out.as_fd(), 0o666 & !mask)?;
-    if runs {
-        written = run_file::wrap(&draft, FILE, false, &interrupt)?;
+    match runs {
+        true => written = run_file::wrap(&draft, FILE, true, &interrupt)?,
+        false => disk::sync_file(&out)?,
     }
     put_in_place(&draft, target, replace, form, old)?;
     draft.sync_place()?;
@@ -327,8 +328,6 @@ fn archive<'scope>(
 /// An image file that is being written.
 struct NewImageFile<'a> {
     out: File,
-    /// The place where it is written, whose free space is looked at.
-    place: OwnedFd,
     tree: MergedTree<ImageTarget<'a>>,
     limits: Limits,
     mask: u32,
@@ -342,13 +341,12 @@ impl<'a> NewImageFile<'a> {
         connections: Option<usize>,
     ) -> Result<NewImageFile<'a>> {
         let mask = rt_sys::process::clear_umask();
-        let place = disk::open_dir_again(draft.dir())?;
         let out = disk::create_own_file(draft.dir(), FILE)?;
         let limits = Limits { layers: 1, ..Limits::of_this_job(connections) };
         let (compression, threads) = (form.compression, limits.threads);
         let options = Options { compression, threads, ..Options::default() };
         let target = ImageTarget::new(out.try_clone().context(|| "dup")?, options, counts)?;
-        Ok(NewImageFile { out, place, tree: MergedTree::new(target), limits, mask })
+        Ok(NewImageFile { out, tree: MergedTree::new(target), limits, mask })
     }
 
     fn context<'b>(
@@ -359,7 +357,8 @@ impl<'a> NewImageFile<'a> {
     ) -> UnpackContext<'b, ImageTarget<'a>> {
         UnpackContext {
             tree: &self.tree,
-            root: &self.place,
+            // What is written is compressed, and a write that finds no room says so.
+            root: None,
             max_bytes,
             counts,
             interrupt,

@@ -219,7 +219,7 @@ pub(crate) fn unpack(
     let layers_of_image = image.manifest.layers.len();
     let context = UnpackContext {
         tree: &tree,
-        root: &root,
+        root: Some(&root),
         max_bytes: options.max_bytes,
         counts: &counts,
         interrupt,

@@ -450,3 +450,16 @@ fn a_disk_that_fills_up_leaves_nothing() {
     assert!(!output.status.success() && said.contains("no space left on device"), "{said}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "", "nothing is left");
 }
+
+#[test]
+fn an_image_file_needs_no_more_room_than_it_takes() {
+    let place = Place::new("small-file");
+    let files = (0..3).fold(Layer::default(), |layer, n| layer.file(&format!("f{n}"), vec![0; 40 << 20]));
+    Image::new(vec![files]).layout(&place.join("image"));
+    place.good(&["pull", "oci:image:t", "b"]);
+    for words in [&["save", "-q", "./b", "small/b.sqsh"][..], &["pull", "oci:image:t", "small/b.sqsh"]] {
+        let Some(output) = on_a_small_disk(&place, 4 << 20, words) else { return };
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(String::from_utf8_lossy(&output.stdout).ends_with("b.sqsh\n"), "{words:?}");
+    }
+}

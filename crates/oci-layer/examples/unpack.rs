@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let tree = MergedTree::new(target);
     let context = UnpackContext {
         tree: &tree,
-        root: &root,
+        root: Some(&root),
         max_bytes: u64::MAX,
         counts: &counts,
         interrupt: &interrupt,

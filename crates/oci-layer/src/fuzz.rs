@@ -43,8 +43,15 @@ pub fn layers(bytes: &[u8]) {
     let interrupt = Interrupt::default();
     let max_bytes = 1 << 20;
     let (counts, interrupt) = (&counts, &interrupt);
-    let context =
-        UnpackContext { tree: &tree, root: &root, max_bytes, counts, interrupt, frame_threads: 3, pieces: 4 };
+    let context = UnpackContext {
+        tree: &tree,
+        root: Some(&root),
+        max_bytes,
+        counts,
+        interrupt,
+        frame_threads: 3,
+        pieces: 4,
+    };
     let parts = [&bytes[..bytes.len() / 2], &bytes[bytes.len() / 2..]];
     let mut deferred = Vec::new();
     for number in [2u16, 1] {
