@@ -182,7 +182,8 @@ impl ContainerDir {
         let text = self.read()?;
         // The record is not written yet: the container is being created.
         if text.is_empty() {
-            return Ok(Record { id: self.id.clone(), ..Record::default() });
+            let owner = fd::stat(&self.fd)?.st_uid;
+            return Ok(Record { id: self.id.clone(), owner, ..Record::default() });
         }
         let end = text.iter().position(|&b| b == b'\n').unwrap_or(text.len());
         let record: Record = serde_json::from_slice(&text[..end])

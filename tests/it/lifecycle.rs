@@ -171,6 +171,8 @@ fn container_that_is_being_created(ctx: &Ctx) {
     let job = ctx.rt(["create", "--bundle"]).arg(&bundle.dir).arg(&id).spawn();
     eventually("the hook", || begun.exists().then_some(()));
     assert_eq!(ctx.rt(["state", &id]).ok().json()["status"], "creating");
+    let owner = || ctx.rt(["list", "-f", "json"]).ok().json()[0]["owner"].clone();
+    let creates = owner();
     ctx.rt(["start", &id]).fails(&["cannot start a container that is being created"]);
     ctx.rt(["exec", &id, "/probe"]).fails(&["cannot exec in a container that is being created"]);
     ctx.rt(["delete", &id]).fails(&["that is being created"]);
@@ -180,6 +182,7 @@ fn container_that_is_being_created(ctx: &Ctx) {
     fs::write(&go, "").unwrap();
     assert_eq!(job.wait().code, 0);
     assert_eq!(ctx.rt(["state", &id]).ok().json()["status"], "created");
+    assert_eq!(owner(), creates);
     ctx.rt(["delete", "--force", &id]).silent();
 }
 
