@@ -1,16 +1,17 @@
 //! The config of an image file, most of it of the profile hpc, with what the image says about how it is run.
 //!
 //! An image says it in one of five ways, looked for in this order: the config of a bundle in `/.rt/config.json`
-//! ([`rt_spec::own_config`]); that of an OCI image in `/.rt/image.json`; the scripts of Apptainer in `/.singularity.d`; enroot's script `/etc/rc`, with `/etc/environment` and `/etc/fstab`; or not
+//! ([`rt_image_store::own_config`]); that of an OCI image in `/.rt/image.json`; the scripts of Apptainer in `/.singularity.d`; enroot's script `/etc/rc`, with `/etc/environment` and `/etc/fstab`; or not
 //! at all. Nothing of it reaches beyond the container: no image mounts what the host has, and none names hooks or devices.
 
 use crate::inside;
+use rt_image_store::own_config;
 use rt_spec::hpc::{self, HOST_FILES};
+use rt_spec::json_error;
 use rt_spec::{
     ANNOTATION_CMD, ANNOTATION_COPIED, ANNOTATION_ENTRYPOINT, ANNOTATION_ENVIRONMENT, ANNOTATION_OPTIONAL,
     ANNOTATION_PASSWD, ANNOTATION_USER,
 };
-use rt_spec::{json_error, own_config};
 use rt_sys::err;
 use rt_sys::error::{Context, Error, Result};
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
-//! The store of images, and what kinds of files images are: what `rt`, which looks images up, and `rt-pull` and `rt-image`, which
-//! fill the store and read the files, all know.
+//! The store of images, what kinds of files images are, and what their own configs may say: what `rt`, which looks images up, and
+//! `rt-pull` and `rt-image`, which fill the store and read the files, all know.
 //!
 //! ```text
 //! bundles/sha256-HEX        the bundle of the image whose manifest has that digest
@@ -19,6 +19,7 @@ pub mod image_file;
 pub mod mark;
 pub mod name;
 pub mod others;
+pub mod own_config;
 pub mod place;
 pub mod request;
 pub mod run_file;

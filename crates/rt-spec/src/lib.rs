@@ -16,7 +16,6 @@ pub mod fuzz;
 pub mod host_files;
 pub mod hpc;
 pub mod mounts;
-pub mod own_config;
 pub mod rootless;
 pub mod state;
 mod user_map;

@@ -6,8 +6,8 @@
 
 use super::image_files::{self, SQUASHFS};
 use rt_image_store::others::{self, CONFIG, OthersRoot, Seen};
-use rt_image_store::{ROOT, Word};
-use rt_spec::{Config, Spec, json_error, mounts, own_config};
+use rt_image_store::{ROOT, Word, own_config};
+use rt_spec::{Config, Spec, json_error, mounts};
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, caller, err, fd};
 use rustix::fd::OwnedFd;

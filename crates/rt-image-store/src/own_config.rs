@@ -5,8 +5,8 @@
 //! everything; a file may be anybody's. So this takes over what is named here, and nothing else: what runs, with which
 //! environment, in which namespaces, under which filter, on which file systems of the kernel.
 
-use crate::annotations::ANNOTATION_BYTES;
-use crate::{DEFAULT_CAPABILITIES, hpc};
+use rt_spec::annotations::ANNOTATION_BYTES;
+use rt_spec::{DEFAULT_CAPABILITIES, hpc};
 use rt_sys::error::{Error, Result};
 use serde_json::{Map, Value, json};
 use std::path::{Component, Path};
@@ -154,7 +154,7 @@ pub fn left_out(said: &Value, taken: &Value) -> Vec<String> {
     all
 }
 
-/// What else the config `said` asks for and [`config`] has not `taken`, as it is to be shown. Slurm and the kernel bound what a container
+/// What else the config `said` asks for and [`config`] has not `taken`, as it is to be shown. A job and the kernel bound what a container
 /// takes, and its ids are the caller's, whatever it says.
 pub fn also_left_out(said: &Value, taken: &Value) -> Vec<String> {
     let lost = |section: &str, known: &[&str]| {
