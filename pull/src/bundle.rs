@@ -141,9 +141,9 @@ pub(crate) fn replaceable(target: &Path) -> Result<Option<OwnedFd>> {
 /// The config of the image that `bundle` was made from; none where there is none, as in a bundle of `rt spec`.
 ///
 /// # Errors
-/// There is one and it cannot be read: what only it says would be lost.
-pub(crate) fn image_config(bundle: BorrowedFd) -> Result<Option<Value>> {
-    let Some(text) = disk::read_if_there(bundle, IMAGE, CONFIG_LIMIT)? else { return Ok(None) };
+/// There is one and it cannot be read: what only it says would be lost. Or another user has put it there.
+pub(crate) fn image_config(bundle: BorrowedFd, word: Word) -> Result<Option<Value>> {
+    let Some(text) = read(bundle, IMAGE, word)? else { return Ok(None) };
     match serde_json::from_slice(&text) {
         Ok(Value::Object(config)) => Ok(Some(Value::Object(config))),
         Ok(_) => Err(err!("image.json: not an object")),
@@ -162,11 +162,21 @@ pub(crate) fn look(bundle: &Path) -> Result<(OwnedFd, Word)> {
 /// # Errors
 /// It is missing, or too long, or another user has put it there since.
 pub(crate) fn config_text(dir: &OwnedFd, word: Word) -> Result<Vec<u8>> {
-    let text = match word {
-        Word::Owners => fd::read_regular(others::open_own_config(dir)?, CONFIG_LIMIT)?,
-        Word::Callers | Word::Stores => disk::read_if_there(dir.as_fd(), CONFIG, CONFIG_LIMIT)?,
-    };
-    text.ok_or_else(|| Error::from_errno(libc::ENOENT).context("config.json"))
+    read(dir.as_fd(), CONFIG, word)?.ok_or_else(|| Error::from_errno(libc::ENOENT).context("config.json"))
+}
+
+/// What is in the file `name` of a bundle, if it is there.
+fn read(bundle: BorrowedFd, name: &[u8], word: Word) -> Result<Option<Vec<u8>>> {
+    if word != Word::Owners {
+        return disk::read_if_there(bundle, name, CONFIG_LIMIT);
+    }
+    match others::open_own(bundle, &String::from_utf8_lossy(name)) {
+        Err(e) if e.is(libc::ENOENT) => Ok(None),
+        file => match fd::read_regular(file?, CONFIG_LIMIT)? {
+            None => Err(err!("{}: more than {CONFIG_LIMIT} bytes", String::from_utf8_lossy(name))),
+            text => Ok(text),
+        },
+    }
 }
 
 /// Opens the directory of a bundle, as [`look`] does.

@@ -22,9 +22,16 @@ pub(crate) struct Mounts {
     /// What a task sends on, and what slurmstepd receives on. An exec closes both.
     sender: UnixDatagram,
     receiver: UnixDatagram,
-    of_job: Option<OwnedFd>,
+    of_job: Option<OfJob>,
     /// Directories, and what slurmstepd has at their paths.
     places: Vec<(PathBuf, Option<Place>)>,
+}
+
+/// What a task has handed over.
+struct OfJob {
+    namespace: OwnedFd,
+    /// What the step's container is of goes with the job.
+    goes: bool,
 }
 
 /// A directory, by device and inode.
@@ -45,8 +52,8 @@ impl Mounts {
     }
 
     /// In the process that will be a task. In another user or PID namespace (namespace/linux) /proc shows other numbers for processes than
-    /// `rt` outside of it would look for, and it is not entered.
-    pub(crate) fn hand_over(&self) -> io::Result<()> {
+    /// `rt` outside of it would look for, and it is not entered. `goes`: what the step's container is of goes with the job.
+    pub(crate) fn hand_over(&self, goes: bool) -> io::Result<()> {
         let ([mounts, others @ ..], [own_mounts, own_others @ ..]) = (namespaces()?, self.own);
         if mounts == own_mounts || others != own_others {
             return Ok(());
@@ -57,7 +64,7 @@ impl Mounts {
         let sent = [own.as_fd()];
         control.push(SendAncillaryMessage::ScmRights(&sent));
         // One is enough: where many wait already, this one need not.
-        net::sendmsg(&self.sender, &[IoSlice::new(&[0])], &mut control, SendFlags::DONTWAIT)?;
+        net::sendmsg(&self.sender, &[IoSlice::new(&[u8::from(goes)])], &mut control, SendFlags::DONTWAIT)?;
         Ok(())
     }
 
@@ -66,21 +73,28 @@ impl Mounts {
         if self.of_job.is_none() {
             self.of_job = receive(&self.receiver);
         }
-        self.of_job.as_ref().map(OwnedFd::as_raw_fd)
+        self.of_job.as_ref().map(|of_job| of_job.namespace.as_raw_fd())
+    }
+
+    /// In slurmstepd: a task has said that what the step's container is of goes with the job.
+    pub(crate) fn goes_with_the_job(&mut self) -> bool {
+        self.of_job();
+        self.of_job.as_ref().is_some_and(|of_job| of_job.goes)
     }
 }
 
-/// The descriptor that waits at `socket`, if one does.
-fn receive(socket: &UnixDatagram) -> Option<OwnedFd> {
+/// What waits at `socket`, if something does.
+fn receive(socket: &UnixDatagram) -> Option<OfJob> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     net::recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, flags).ok()?;
-    control.drain().find_map(|message| match message {
+    let namespace = control.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
         _ => None,
-    })
+    })?;
+    Some(OfJob { namespace, goes: byte != [0] })
 }
 
 fn place(path: &Path) -> Option<Place> {
@@ -100,21 +114,22 @@ mod tests {
     #[test]
     fn a_namespace_is_handed_over() {
         let mut mounts = Mounts::new([]).unwrap();
-        mounts.hand_over().unwrap();
+        mounts.hand_over(true).unwrap();
         assert_eq!(mounts.of_job(), None, "of slurmstepd's own mounts nothing is to be entered");
         mounts.own[1] += 1;
         mounts.own[0] += 1;
-        mounts.hand_over().unwrap();
+        mounts.hand_over(true).unwrap();
         assert_eq!(mounts.of_job(), None, "processes have other numbers there");
         mounts.own[1] -= 1;
         // Each task does, and none waits.
         for _ in 0..2000 {
-            let _ = mounts.hand_over();
+            let _ = mounts.hand_over(true);
         }
         let received = mounts.of_job().unwrap();
         let found = std::fs::metadata(format!("/proc/self/fd/{received}")).unwrap().ino();
         assert_eq!(found + 1, mounts.own[0]);
         assert_eq!(mounts.of_job(), Some(received), "for the second call, too");
+        assert!(mounts.goes_with_the_job());
     }
 
     #[test]

@@ -589,16 +589,15 @@ pub(crate) fn task(spank: &Spank, _: &[&CStr]) -> i32 {
         // Slurm would start the task on the host if plugstack.conf calls the plugin optional.
         ffi::end_task();
     }
-    match state.mounts.as_ref().map_or(Ok(()), Mounts::hand_over) {
+    let goes = state.options.save.as_ref().and_then(|_| what_goes_with_the_job(&state));
+    match state.mounts.as_ref().map_or(Ok(()), |mounts| mounts.hand_over(goes.is_some())) {
         // Another task has done it.
         Err(e) if e.kind() != ErrorKind::WouldBlock => {
             ffi::error(&format!("the mounts of the job cannot be reached when its step has ended: {e}"));
         }
         _ => {}
     }
-    if state.options.save.is_some()
-        && let Some(what) = what_goes_with_the_job(&state)
-    {
+    if let Some(what) = goes {
         set(spank, IN_JOBS_OWN, b"1");
         if spank.number(Number::Task) == Some(0) {
             ffi::say(&format!("{what}: what has not been saved when the job ends is lost"));
@@ -695,8 +694,7 @@ pub(crate) fn task_exit(spank: &Spank, _: &[&CStr]) -> i32 {
     }
     // Tasks that were not killed have saved it themselves.
     let mut environment = state.environment.clone();
-    if state.mounts.as_mut().and_then(Mounts::of_job).is_some() {
-        // Where its mounts are its own, so may be what it saves.
+    if state.mounts.as_mut().is_some_and(Mounts::goes_with_the_job) {
         environment.extend(CString::new(format!("{IN_JOBS_OWN}=1")));
     }
     end(&mut state, &environment, Some(limit_in_step(SAVE_LIMIT)), true)

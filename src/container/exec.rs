@@ -5,6 +5,7 @@ use super::plan::{self, ProcessPlan};
 use super::sync::{self, FromInit, Link};
 use super::{ExecOptions, Ids, Signalled, devices, foreground, hooks, init, program};
 use crate::store::{Record, Store};
+use oci_spec::runtime::{LinuxNamespace, LinuxNamespaceType};
 use rt_spec::rootless::{self, Adapted};
 use rt_spec::state::Status;
 use rt_spec::{Linux, Process, Spec, environment};
@@ -57,6 +58,7 @@ pub(crate) fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
     let own = process::stat(&proc, "self")?;
     let exec = Exec {
         id: &options.id,
+        has_own_user: caller.is_unprivileged() && !joins_users(&config),
         options: &options,
         plan: &plan,
         keeps_keyring: record.keeps_keyring,
@@ -82,6 +84,8 @@ pub(crate) fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
 pub(super) struct Exec<'a> {
     /// The container's id.
     pub id: &'a str,
+    /// Its user namespace, if that is not the caller's, has one id, and is no other container's.
+    pub has_own_user: bool,
     pub options: &'a ExecOptions,
     pub plan: &'a ProcessPlan,
     pub record: Record,
@@ -197,7 +201,8 @@ impl Exec<'_> {
         runtime: Option<BorrowedFd<'_>>,
     ) -> Result<Infallible> {
         if !self.keeps_keyring {
-            init::leave_session_keyring(self.id, self.namespaces.contains(Namespace::User))?;
+            let has_own_user = self.has_own_user && self.namespaces.contains(Namespace::User);
+            init::leave_session_keyring(self.id, has_own_user)?;
         }
         (self.joined)()?;
         // kill(2) with pid 0 reaches the whole process group, also its members in other PID namespaces: without a
@@ -312,6 +317,13 @@ pub(super) fn namespaces(
         }
     }
     Ok(kinds)
+}
+
+/// True where the config names a user namespace that is there, as that of a pod.
+pub(super) fn joins_users(config: &Spec) -> bool {
+    let namespaces = config.linux().as_ref().and_then(|linux| linux.namespaces().as_ref());
+    let named = |one: &LinuxNamespace| one.typ() == LinuxNamespaceType::User && one.path().is_some();
+    namespaces.is_some_and(|all| all.iter().any(named))
 }
 
 /// The seccomp filters of a container's program as a checkpoint has them, in the order in which they were loaded, and whether the kernel

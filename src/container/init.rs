@@ -440,7 +440,7 @@ impl Init<'_> {
     fn set_kernel(&self) -> Result<()> {
         let plan = self.plan;
         if !plan.no_new_keyring {
-            leave_session_keyring(self.id, plan.makes(Namespace::User))?;
+            leave_session_keyring(self.id, plan.own_maps && plan.makes(Namespace::User))?;
         }
         if let Some(name) = &plan.hostname {
             rustix::system::sethostname(name.as_bytes()).context(|| "set the host name")?;
@@ -468,10 +468,10 @@ impl Init<'_> {
 /// Leaves the caller's session keyring, whose keys are none of the program's, for that of the container `id`.
 ///
 /// The kernel counts keyrings, and a user may have 200 (kernel.keys.maxkeys): fewer than the tasks of a step on a node with 256
-/// processors. In a user namespace of its own all programs of a container therefore share one, by a name that nobody outside knows,
-/// as under runc. Elsewhere other users could make one of that name, so each program gets its own.
-pub(super) fn leave_session_keyring(id: &str, own_users: bool) -> Result<()> {
-    let left = match own_users {
+/// processors. In a user namespace of its own, with one id, all programs of a container therefore share one, by a name that nobody
+/// outside knows, as under runc. Elsewhere another user could have made one of that name, so each program gets its own.
+pub(super) fn leave_session_keyring(id: &str, has_own_user: bool) -> Result<()> {
+    let left = match has_own_user {
         true => process::join_session_keyring(&format!("rt.{id}")),
         false => process::new_session_keyring(),
     };

@@ -43,6 +43,13 @@ impl Prepared {
     }
 }
 
+/// Loads a filter of the config's, under which a call of this process may end it, or do nothing: it leaves no core in the container
+/// then, in which the caller's environment would be.
+fn load_last(plan: &SeccompPlan) -> Result<Option<OwnedFd>> {
+    super::init::undumpable()?;
+    rt_sys::seccomp::load(&plan.filter)
+}
+
 impl ProcessPlan {
     /// What a process of the container has.
     pub(super) fn limits(&self) -> Result<Limits> {
@@ -120,7 +127,9 @@ impl ProcessPlan {
         let load = |plan: &SeccompPlan| {
             let loaded = match plan.supervised {
                 true => rt_sys::seccomp::load_supervised(&plan.filter)?,
-                false => rt_sys::seccomp::load(&plan.filter)?,
+                // Whoever takes the listener looks into this process.
+                false if plan.filter.notifies => rt_sys::seccomp::load(&plan.filter)?,
+                false => load_last(plan)?,
             };
             loaded.map_or(Ok(()), &listener)
         };
@@ -181,7 +190,7 @@ impl ProcessPlan {
     /// Loads the filter of a process with no_new_privs, which comes last.
     pub(super) fn confine(&self, prepared: &Prepared) -> Result<()> {
         match &self.seccomp {
-            Some(plan) if prepared.filter => rt_sys::seccomp::load(&plan.filter).map(|_| ()),
+            Some(plan) if prepared.filter => load_last(plan).map(|_| ()),
             _ => Ok(()),
         }
     }

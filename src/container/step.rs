@@ -390,6 +390,7 @@ impl<'a> Joining<'a> {
         };
         let mut exec = Exec {
             id: &dir.id,
+            has_own_user: self.caller.is_unprivileged() && !exec::joins_users(&self.config.spec),
             options: &ExecOptions::default(),
             plan: &self.plan,
             keeps_keyring: self.keeps_keyring,

@@ -1566,6 +1566,17 @@ fn configs_that_come_meanwhile(ctx: &Ctx) {
     };
     turns(80, &|| drop(rt(ctx, &["run", "."]).cwd(&bundle.dir).run()));
     assert!(!hooked.exists(), "another user's hook ran");
+    // What an image says of itself, too.
+    let labels = json!({ "rt.home": "bind", "org.opencontainers.image.title": "x" });
+    let mut labelled = bundle;
+    labelled.set("/annotations", labels).write();
+    let of_image = ctx.file(&format!("{}/image.json", labelled.dir.file_name().unwrap().display()), "{}");
+    give_to(&of_image, 12345);
+    for words in [&["run", "."][..], &["save", "-q", ".", "oci:x"]] {
+        rt(ctx, words).cwd(&labelled.dir).fails(&["image.json: another user has put it there"]);
+    }
+    fs::remove_file(&of_image).unwrap();
+    let bundle = labelled;
     fs::write(&theirs, hostile.to_string()).unwrap();
     let image = ctx.path("image");
     turns(40, &|| {

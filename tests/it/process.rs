@@ -1,7 +1,7 @@
 //! The process section: ids, capabilities, limits, scheduling, what is inherited and what is not.
 
 use crate::client::{Caller, GROUPS};
-use crate::fixture::{Bundle, Ctx, errno, hex};
+use crate::fixture::{Bundle, Container, Ctx, errno, hex};
 use crate::runner::{skip, tests};
 use crate::sys::Step;
 use serde_json::{Value, json};
@@ -377,6 +377,13 @@ fn session_keyring(ctx: &Ctx) {
         _ => assert!(first != second && second != third && first != third, "{first} {second} {third}"),
     }
     assert_ne!(ids(&[])[0], first, "each container has one of its own");
+    // KEYCTL_LINK 8: whoever has a key in his own keyring possesses it.
+    let (one, other) = (ctx.started(&bundle), ctx.started(&bundle));
+    let exec =
+        |container: &Container, call: &str| ctx.rt(["exec", &container.id, "/probe", call]).ok().line(0);
+    let of_one = exec(&one, ASK);
+    assert_eq!(exec(&other, &format!("syscall 250 8 {of_one} -3")), errno(libc::EACCES));
+    [one, other].iter().for_each(|container| container.kill("KILL"));
     // The kernel gives a user's keys to whoever has his uid: profiles of ours refuse the calls.
     let mut bundle = bundle.with("/annotations", json!({ "rt.environment": "caller" }));
     bundle.write();

@@ -71,12 +71,16 @@ fn written(file: &OwnedFd) -> Result<String> {
 }
 
 fn open_config(dir: impl AsFd) -> Result<OwnedFd> {
+    open_file(dir, CONFIG)
+}
+
+fn open_file(dir: impl AsFd, name: &str) -> Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
     let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    let file = fd::open_unserved(dir, CONFIG, flags, how).map_err(fd::unserved_error).context(|| CONFIG)?;
+    let file = fd::open_unserved(dir, name, flags, how).map_err(fd::unserved_error).context(|| name)?;
     match FileType::from_raw_mode(fd::stat(&file)?.st_mode) {
         FileType::RegularFile => Ok(file),
-        _ => bail!("{CONFIG}: not a file"),
+        _ => bail!("{name}: not a file"),
     }
 }
 
@@ -182,14 +186,14 @@ pub(crate) fn word_by_owner(dir: &OwnedFd) -> Result<Word> {
     }
 }
 
-/// Opens the config of the bundle `dir`, in which others can write.
+/// Opens the file `name` of the bundle `dir`, in which others can write.
 ///
 /// # Errors
 /// It is another user's, or none; those of openat2(2).
-pub fn open_own_config(dir: impl AsFd) -> Result<OwnedFd> {
-    let file = open_config(dir)?;
+pub fn open_own(dir: impl AsFd, name: &str) -> Result<OwnedFd> {
+    let file = open_file(dir, name)?;
     if !is_own(&file)? {
-        bail!("{CONFIG}: another user has put it there meanwhile");
+        bail!("{name}: another user has put it there");
     }
     Ok(file)
 }

@@ -531,14 +531,16 @@ pub fn new_session_keyring() -> Result<()> {
 /// EDQUOT where the user has as many keys as he may; EINVAL for a name with a NUL byte.
 pub fn join_session_keyring(name: &str) -> Result<()> {
     let name = CString::new(name).map_err(|_| Error::from_errno(libc::EINVAL))?;
-    // From linux/keyctl.h and linux/key.h of the kernel: all rights for who possesses the key; to view, read, search and link it for
-    // its owner. Without the right to search it, nobody finds it by its name.
+    // From linux/keyctl.h and linux/key.h of the kernel: all rights for who possesses the key; its owner may view it, and search it, or
+    // nobody would find it by its name. By the right to link it, which it has at first, another container of his would possess it.
     const SETPERM: libc::c_int = 5;
-    const RIGHTS: usize = 0x3f1b_0000;
+    const RIGHTS: usize = 0x3f09_0000;
     let serial = keyctl(JOIN_SESSION_KEYRING, name.as_ptr() as usize, 0)?;
-    // Who is refused has joined it all the same: whoever made it has said otherwise.
-    let _ = keyctl(SETPERM, serial, RIGHTS);
-    Ok(())
+    // A program of the container can have given it to another user, who says what its rights are.
+    match keyctl(SETPERM, serial, RIGHTS) {
+        Err(e) if e.is(libc::EACCES) => Ok(()),
+        set => set.map(drop),
+    }
 }
 
 const JOIN_SESSION_KEYRING: libc::c_int = 1;

@@ -285,7 +285,8 @@ fn apart(place: &Place, bundle: &Path, cache: &Cache, above: usize) -> Result<Op
 
 /// The entries of the history in the config of the image in `bundle`.
 fn history_of(bundle: &Path) -> Result<Vec<Value>> {
-    let mut config = bundle::image_config(bundle::open(bundle)?.as_fd())?;
+    let (dir, word) = bundle::look(bundle)?;
+    let mut config = bundle::image_config(dir.as_fd(), word)?;
     match config.as_mut().map(|config| config["history"].take()) {
         Some(Value::Array(entries)) => Ok(entries),
         _ => Ok(Vec::new()),

@@ -888,9 +888,9 @@ fn root_of(path: &Path) -> Result<OwnedFd> {
 
 /// The same, and the config of its image.
 fn stored(path: &Path) -> Result<(OwnedFd, Value)> {
-    let dir = bundle::open(path)?;
+    let (dir, word) = bundle::look(path)?;
     let root = disk::open_dir(dir.as_fd(), rt_image_store::ROOT.as_bytes())?;
-    let config = match bundle::image_config(dir.as_fd())? {
+    let config = match bundle::image_config(dir.as_fd(), word)? {
         Some(config) => config,
         None => {
             // Nor by a link, where others can write in the store: they would choose which file is shown.

@@ -245,15 +245,17 @@ impl SourceBundle {
             true => disk::open_dir(dir.as_fd(), rt_image_store::ROOT.as_bytes())
                 .context(|| path.display().to_string())?,
             false => {
-                let root = place.join(config["root"]["path"].as_str().unwrap_or("rootfs"));
+                let root = Path::new(config["root"]["path"].as_str().unwrap_or("rootfs"));
                 // A start opens it by the same rule.
-                match OthersRoot::on_way(&root)? {
+                match OthersRoot::on_way(&place.join(root))? {
                     Some(others) => others.open().context(|| path.display().to_string())?,
-                    None => disk::open_root(&root)?,
+                    // From where the config was read: another directory can have the bundle's name by now.
+                    None => disk::open_root(&Path::new(&rt_sys::fd::link(&dir)).join(root))
+                        .context(|| path.display().to_string())?,
                 }
             }
         };
-        let original = bundle::image_config(dir.as_fd()).context(|| path.display().to_string())?;
+        let original = bundle::image_config(dir.as_fd(), word).context(|| path.display().to_string())?;
         let mut trees = vec![LayerTree { kind: TreeKind::Root, times: Times::Own, root }];
         if let Some(overlay) = what.overlay {
             trees.push(LayerTree { kind: TreeKind::Upper, times: Times::Own, root: open_upper(overlay)? });

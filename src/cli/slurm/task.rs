@@ -25,7 +25,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Tells a task that its parent is the one that saves the container.
 pub(super) const SAVED_BY_PARENT: &str = "RT_CONTAINER_SAVED_BY_PARENT";
@@ -139,7 +139,8 @@ fn task_and_save(call: &Call, request: &StepContainer, tasks: usize, path: &Path
     let child = command.spawn().context(|| format!("execute {}", program.display()))?;
     // Of a batch job's script Slurm signals the first process alone (`--signal=B:`, `scancel -b`).
     let passes_on = named.is_batch_script() || signals_children_alone()?;
-    let (code, was_told) = exit_code(child, passes_on)?;
+    let (code, told) = exit_code(child, passes_on)?;
+    let was_told = told.is_some_and(|told| told.elapsed() < EMPTYING);
     // Slurm may not have come to this process of the step yet.
     let is_ending = request.in_jobs_own && (was_told || waits_to_end(Duration::from_millis(100))?);
     let store = open_store_of_job(call)?;
@@ -180,22 +181,28 @@ fn waits_to_end(limit: Duration) -> Result<bool> {
     Ok(asked[0].revents().contains(PollFlags::IN))
 }
 
-/// Waits for a child with all signals blocked, and returns its exit code, 128 and the signal where that was one, and whether it was
+/// Slurm begins to empty a job's own directory when it tells the job's tasks to end, and kills them after KillWait, 30 s mostly. Who
+/// was told earlier (`--signal`) is in a job that goes on.
+const EMPTYING: Duration = Duration::from_secs(120);
+
+/// Waits for a child with all signals blocked, and returns its exit code, 128 and the signal where that was one, and when it was last
 /// told to end. The child has the signals of a terminal, which go to all of its group; those of others only where this process
 /// `passes_on` what it gets.
-fn exit_code(mut child: Child, passes_on: bool) -> Result<(u8, bool)> {
+fn exit_code(mut child: Child, passes_on: bool) -> Result<(u8, Option<Instant>)> {
     signal::block_all();
-    let mut was_told = false;
+    let mut told = None;
     while passes_on && child.try_wait().context(|| "wait for the task")?.is_none() {
         let taken = signal::take();
         if taken.number != libc::SIGCHLD && !taken.by_kernel {
-            was_told |= taken.number == libc::SIGTERM;
+            if taken.number == libc::SIGTERM {
+                told = Some(Instant::now());
+            }
             let _ = signal::send(child.id() as i32, taken.number);
         }
     }
     let status = child.wait().context(|| "wait for the task")?;
     let code = status.code().or_else(|| Some(128 + status.signal()?));
-    Ok((code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1), was_told))
+    Ok((code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1), told))
 }
 
 /// Prints the arguments that Slurm has written into the pattern of oci.conf. The shell that has been given the pattern is

@@ -76,7 +76,7 @@ impl OthersBundle {
 /// Another user owns what is read; it is missing, or none; those of read(2).
 #[cold]
 pub(super) fn config_of_owner() -> Result<Config> {
-    let text = others::open_own_config(fs::CWD).and_then(read_at_most);
+    let text = others::open_own(fs::CWD, CONFIG).and_then(read_at_most);
     Config::of(text, Path::new(CONFIG))
 }
 

@@ -11,7 +11,7 @@ use crate::container::{CreateOptions, Entrypoint, Ids, Overrides, RootAccess};
 use crate::hooks::definitions;
 use crate::store::Confinement;
 use oci_spec::runtime::Mount;
-use rt_image_store::Word;
+use rt_image_store::{Word, others};
 use rt_spec::rootless::UserMap;
 use rt_spec::{Config, Process, Spec, annotations, asked_mounts, environment};
 use rt_sys::caller::Caller;
@@ -103,7 +103,7 @@ impl BundleConfig {
             // caller has a config of his own.
             let elsewhere = options.config.is_some() && foreign;
             let is_believed = options.slurms_directory.is_none() && !elsewhere;
-            if !(is_believed && has_image_config().context(shown)?) {
+            if !(is_believed && has_image_config(word).context(shown)?) {
                 if elsewhere {
                     // A root that is refused is the one line of the call.
                     Root::of(&config.spec, &bundle, foreign)?;
@@ -138,9 +138,15 @@ fn merged(dir: &AmongOthers, bundle: &Path) -> Result<Config> {
 }
 
 /// True where the working directory has an image's own config beside that of the bundle, as `rt pull`, which keeps labels out, puts it
-/// there. No image puts anything there.
+/// there. No image puts anything there. `word`: whose the bundle is.
 #[cold]
-fn has_image_config() -> Result<bool> {
+fn has_image_config(word: Word) -> Result<bool> {
+    if word == Word::Owners {
+        return match others::open_own(rustix::fs::CWD, IMAGE_CONFIG) {
+            Err(e) if e.is(libc::ENOENT) => Ok(false),
+            found => found.map(|_| true),
+        };
+    }
     let flags = OFlags::PATH | OFlags::NOFOLLOW;
     match fd::open_unserved(rustix::fs::CWD, IMAGE_CONFIG, flags, ResolveFlags::BENEATH) {
         Ok(_) => Ok(true),
