@@ -192,6 +192,23 @@ killed() { # after a periodic image: what was written since is written again, an
 	sort -nu "$work/home/output" | cmp - <(seq 0 149)
 }
 check again/killed 0 "" killed
+shared() { # by two runs: the second one is refused, and the image of the first one goes on
+	local status
+	anew
+	counts "$work/init"
+	grows && sleep 0.3
+	user "$rt" run --checkpoint "$work/images/again" "$work/init" -- cases count </dev/null
+	status=$?
+	kill -USR1 $runs
+	wait $runs
+	[ $? = 75 ] || { echo "not exit code 75"; cat "$work/home/errors"; return 99; }
+	counts "$work/init"
+	wait $runs || return 99
+	seq 0 149 | cmp - "$work/home/output" || return 99
+	[ -z "$(ls -A "$work/images/again")" ] || { echo "an image is left"; return 99; }
+	return $status
+}
+check again/shared 1 "^rt: --checkpoint .*/again: another run has its image there .name a directory for each run" shared
 check again/modes 0 "" test -z "$(find "$work/images" -mindepth 1 -not -path '*/memory-*' -perm /077)"
 
 rm -rf "$work"/images/*

@@ -337,16 +337,18 @@ pub(crate) fn dump(
     options: &DumpOptions,
     programs: Option<&Programs>,
 ) -> Result<()> {
-    dump_within(container::DUMPED_WITHIN, store, id, options, programs)
+    dump_within(container::DUMPED_WITHIN, store, id, options, programs, &mut |_| {})
 }
 
-/// The same, where another checkpoint of the container is waited for so long.
+/// The same, where another checkpoint of the container is waited for so long. `wrote` gets the directory of the image as soon as that has its
+/// place, whatever becomes of the program then.
 fn dump_within(
     wait: Duration,
     store: &Store,
     id: &str,
     options: &DumpOptions,
     programs: Option<&Programs>,
+    wrote: &mut dyn FnMut(OwnedFd),
 ) -> Result<()> {
     let _lock = store.container(id)?.lock_images_within(wait, OFlags::CREATE)?;
     let mut subject = Subject::of(store, id)?;
@@ -379,6 +381,7 @@ fn dump_within(
     let written = parted
         .part(store, id, cuda)
         .and_then(|()| write(store, &programs.criu, &subject, &tree, &parted, options))
+        .map(wrote)
         // To have all of it on the disk can have taken minutes.
         .and_then(|()| if options.leave_running { Ok(()) } else { subject.check_stopped(store) });
     if written.is_err() || options.leave_running {
@@ -408,9 +411,10 @@ pub(super) fn dump_at_last(
     id: &str,
     options: &DumpOptions,
     programs: &Programs,
+    wrote: &mut dyn FnMut(OwnedFd),
 ) -> Result<()> {
     let wait = if options.leave_running { container::DUMPED_WITHIN } else { AT_LAST_WITHIN };
-    let dump = || dump_within(wait, store, id, options, Some(programs));
+    let mut dump = || dump_within(wait, store, id, options, Some(programs), wrote);
     dump().or_else(|_| {
         pause();
         dump()
@@ -437,7 +441,7 @@ fn go_on(store: &Store, id: &str, cuda: Option<&Cuda>) -> Result<()> {
     gpu::give_back(store, id, cuda)
 }
 
-/// Writes an image of the tree, and leaves it stopped.
+/// Writes an image of the tree, and leaves it stopped. Returns the image's directory.
 fn write(
     store: &Store,
     criu: &Criu,
@@ -445,7 +449,7 @@ fn write(
     tree: &Tree,
     parted: &Parted<'_>,
     options: &DumpOptions,
-) -> Result<()> {
+) -> Result<OwnedFd> {
     let found = again(|| subject.check(&subject.tree_now(store)?, Stage::Before))?;
     let memory = memory_fs::of_config(&subject.spec);
     let memory = memory_fs::find(memory, &tree.program().dir(), &mount::table()?)?;
@@ -477,7 +481,7 @@ fn seal(
     parted: &Parted<'_>,
     draft: Draft,
     options: &DumpOptions,
-) -> Result<()> {
+) -> Result<OwnedFd> {
     // Once more, now that nothing changes: the processes may have done meanwhile what criu damages in silence.
     let tree = subject.tree_now(store)?;
     let found = subject.check(&tree, Stage::Dumped(&reach::without_links(&draft.image)?))?;

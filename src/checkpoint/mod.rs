@@ -7,6 +7,7 @@
 mod affinity;
 mod aside;
 mod calls;
+mod claim;
 mod contents;
 mod criu;
 mod criu_log;

@@ -6,8 +6,10 @@
 //! changed. criu leaves the processes stopped, so that the container is known before they go on.
 
 use super::aside::{self, Runtime};
+use super::claim::Claim;
 use super::criu::Opened;
 use super::dump::{self, DumpOptions, Programs};
+use super::files::is_one;
 use super::gate::Gate;
 use super::gpu::Cuda;
 use super::image::{Image, Place};
@@ -31,7 +33,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::Signal;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -88,6 +90,26 @@ pub(crate) struct Keep {
     missed: Cell<bool>,
     /// They were found before this process may have entered a user namespace, where files of root are nobody's.
     programs: Programs,
+    /// While this run lasts, no other one has the directory of its images.
+    claim: Claim,
+    /// The directory of the last image that is this run's: the one that it goes on from, or has written.
+    own: RefCell<Option<OwnedFd>>,
+}
+
+/// The image at `path`, if there is one.
+///
+/// # Errors
+/// Something else is there.
+fn find_last(path: &Path) -> Result<Option<Image>> {
+    let place = match Place::find(path) {
+        Err(e) if e.is(libc::ENOENT) => return Ok(None),
+        place => place?,
+    };
+    let last = place.last()?;
+    if last.is_none() {
+        place.require_free()?;
+    }
+    Ok(last)
 }
 
 /// What is known of an image that this machine can restore.
@@ -147,24 +169,21 @@ impl Restore {
                 .hint(OF_ALL_NODES));
         }
         let last = dir.join("last");
-        let found = match Place::find(&last) {
-            // The directory is made together with the first image.
-            Err(e) if e.is(libc::ENOENT) => None,
-            place => {
-                let place = place?;
-                let last = place.last()?;
-                if last.is_none() {
-                    place.require_free()?;
-                }
-                last
-            }
-        };
-        let found = match found {
+        if find_last(&last)?.is_some() {
+            // They wait until the container is being made, and can be answered.
+            signal::block(&PREEMPT);
+        }
+        // What keeps criu from working is said now, and not only at the signal.
+        let programs = Programs::find_by(variable)?;
+        let claim = Claim::take(&last, variable)?;
+        let (mut found, mut own) = (None, None);
+        // Another run can have put it there, or removed it, before this one had the directory.
+        match find_last(&last)? {
             Some(image) => {
-                // They wait until the container is being made, and can be answered.
                 signal::block(&PREEMPT);
                 let image = image.checked()?;
-                Some((readable(&image)?, image))
+                own = Some(image.dir.try_clone().context(|| "keep the image open")?);
+                found = Some((readable(&image)?, image));
             }
             None => {
                 if let Some(job) = job.as_ref().filter(|_| requeue::is_again(variable)) {
@@ -173,17 +192,22 @@ impl Restore {
                         "job {job} runs again, and {dir} has no checkpoint: the program begins anew"
                     ));
                 }
-                None
             }
-        };
-        // What keeps criu from working is said now, and not only at the signal.
-        let programs = Programs::find_by(variable)?;
+        }
         let open = |(manifest, image)| Source::new(image, manifest, &programs, None);
         let source = found.map(open).transpose()?;
         let dump = DumpOptions { image: fd::absolute(last)?, ..DumpOptions::default() };
         Ok(Restore {
             source,
-            keep: Some(Keep { dump, every, job, missed: Cell::new(false), programs }),
+            keep: Some(Keep {
+                dump,
+                every,
+                job,
+                missed: Cell::new(false),
+                programs,
+                claim,
+                own: RefCell::new(own),
+            }),
             ..Restore::default()
         })
     }
@@ -332,19 +356,15 @@ impl Checkpoint for Restore {
     }
 
     fn ended(&self, code: u8) -> Result<()> {
-        match &self.keep {
-            Some(keep) if code == 0 && keep.missed.get() => {
-                let image = keep.dump.image.display();
-                rt_sys::log::tell(format_args!("the program was asked to end: {image} is kept"));
-                Ok(())
-            }
+        let Some(keep) = &self.keep else { return Ok(()) };
+        if code == 0 && keep.missed.get() {
+            let image = keep.dump.image.display();
+            rt_sys::log::tell(format_args!("the program was asked to end: {image} is kept"));
+        } else if code == 0 {
             // What has been done is not done again. After a failure the last image is a place to go on from.
-            Some(keep) if code == 0 => match Place::find(&keep.dump.image) {
-                Err(e) if e.is(libc::ENOENT) => Ok(()),
-                place => place?.forget(),
-            },
-            _ => Ok(()),
+            keep.forget()?;
         }
+        keep.claim.end()
     }
 
     fn signalled(&self, store: &Store, id: &str, number: i32) -> Result<Signalled> {
@@ -573,6 +593,27 @@ impl Keep {
         }
     }
 
+    /// Removes the last image, unless it is another run's.
+    fn forget(&self) -> Result<()> {
+        let place = match Place::find(&self.dump.image) {
+            Err(e) if e.is(libc::ENOENT) => return Ok(()),
+            place => place?,
+        };
+        match place.last()? {
+            Some(image) if !self.is_own(&image)? => {
+                rt_sys::log::tell(format_args!("{} is not of this run, and stays", image.path.display()));
+                Ok(())
+            }
+            _ => place.forget(),
+        }
+    }
+
+    fn is_own(&self, image: &Image) -> Result<bool> {
+        let own = self.own.borrow();
+        let Some(own) = own.as_ref() else { return Ok(false) };
+        Ok(is_one(&fd::stat(own)?, &fd::stat(&image.dir)?))
+    }
+
     fn signalled(&self, store: &Store, id: &str, number: i32) -> Result<Signalled> {
         let ends = match number {
             number if PREEMPT.contains(&number) => true,
@@ -580,7 +621,11 @@ impl Keep {
             _ => return Ok(Signalled::PassOn),
         };
         let options = DumpOptions { leave_running: !ends, ..self.dump.clone() };
-        let dumped = dump::dump_at_last(store, id, &options, &self.programs);
+        let mut wrote = |dir| *self.own.borrow_mut() = Some(dir);
+        let dumped = self
+            .claim
+            .check()
+            .and_then(|()| dump::dump_at_last(store, id, &options, &self.programs, &mut wrote));
         if !ends {
             signal::alarm(self.every);
         }

@@ -19,6 +19,7 @@ tests! {
         images_of_other_machines, run_says_it_at_the_start, an_image_replaces_images_alone, places_of_others,
         loaders_of_others, images_that_are_damaged, streams_keep_their_permissions, gpus_are_given_back, gpus_without_cuda_checkpoint, gpus_that_cannot_be_kept,
         gpus_of_a_killed_checkpoint, gpus_that_are_not_here, forks_that_fail, the_tmpdir_of_a_job_keeps_no_image,
+        one_run_has_a_directory, a_job_that_runs_again_has_its_directory, the_image_of_another_run_stays,
     }
     ROOT { mounts_below_an_old_draft_stay, the_null_device_keeps_its_mode }
 }
@@ -455,6 +456,80 @@ fn the_tmpdir_of_a_job_keeps_no_image(ctx: &Ctx) {
     // Elsewhere, and where TMPDIR is nobody's own.
     job("ck.7", "tmp/7").ok();
     job("tmp/ck.7", "tmp").ok();
+}
+
+/// `rt run --checkpoint DIR` of a program that does `operations`, and sees the test's directory `seen` as `/seen`.
+fn kept_in(ctx: &Ctx, dir: &str, flags: &[&str], operations: &[&str]) -> Cmd {
+    let seen = ctx.mkdir("seen");
+    let bundle = ctx.bundle().mount("/seen", "bind", seen.to_str().unwrap(), &["bind"]).ops(operations);
+    bundle.write();
+    let run = rt(ctx, &["run", "--checkpoint"]).arg(ctx.path(dir)).args(flags).arg("--name").arg(ctx.id());
+    run.arg(&bundle.dir).env("RT_CRIU", some_criu(ctx))
+}
+
+/// Two would write over each other's images, and whose program ends first removed that of the other.
+fn one_run_has_a_directory(ctx: &Ctx) {
+    let mut first = kept_in(ctx, "kept", &[], &["ready", "sleep 60000"]).spawn();
+    first.line(0);
+    let refused = ["kept: another run has its image there"];
+    kept_in(ctx, "kept", &[], &["ready"]).fails(&[refused[0], "name a directory for each run"]);
+    let task = kept_in(ctx, "kept", &[], &["ready"]).env("SLURM_JOB_ID", "7").env("SLURM_STEP_ID", "0");
+    task.fails(&[refused[0], "name one for each task: srun sh -c", "kept/$SLURM_PROCID"]);
+    kept_in(ctx, "other", &[], &["ready"]).ok();
+    // However it ends, the directory is free then.
+    crate::sys::kill(first.pid(), libc::SIGKILL).unwrap();
+    first.wait();
+    kept_in(ctx, "kept", &[], &["ready"]).ok();
+    assert_eq!(fs::read_dir(ctx.path("kept")).unwrap().count(), 0);
+}
+
+/// A server of NFS 3 keeps the lock of a node that has died.
+fn a_job_that_runs_again_has_its_directory(ctx: &Ctx) {
+    let run = |restarts: &str| {
+        let run = kept_in(ctx, "kept", &[], &["ready", "sleep 60000"]);
+        run.env("SLURM_JOB_ID", "7").env("SLURM_RESTART_COUNT", restarts)
+    };
+    let mut first = run("0").spawn();
+    first.line(0);
+    run("0").fails(&["kept: another run has its image there"]);
+    let mut second = run("1").spawn();
+    second.line(0);
+    run("1").fails(&["kept: another run has its image there"]);
+    // The first one writes no image over the second one's.
+    crate::sys::kill(first.pid(), libc::SIGUSR1).unwrap();
+    eventually("the first one's refusal", || {
+        first.errors().contains("a later run of this job has").then_some(())
+    });
+    assert!(!ctx.path("kept/last").exists());
+    for run in [first, second] {
+        crate::sys::kill(run.pid(), libc::SIGKILL).unwrap();
+        run.wait();
+    }
+}
+
+fn the_image_of_another_run_stays(ctx: &Ctx) {
+    let mut run = kept_in(ctx, "kept", &[], &["ready", "until /seen/go"]).spawn();
+    run.line(0);
+    // As where there are no locks.
+    let last = image(ctx, "kept/last", |_| {});
+    ctx.file("seen/go", "");
+    let out = run.wait();
+    assert_eq!(
+        (out.code, out.stderr.contains("kept/last is not of this run, and stays")),
+        (0, true),
+        "{out:?}"
+    );
+    assert!(last.join("rt.json").exists());
+    // What it has written itself goes.
+    fs::remove_dir_all(&last).unwrap();
+    fs::remove_file(ctx.path("seen/go")).unwrap();
+    let mut run = kept_in(ctx, "kept", &["--checkpoint-every=600"], &["ready", "until /seen/go"]).spawn();
+    run.line(0);
+    crate::sys::kill(run.pid(), libc::SIGALRM).unwrap();
+    eventually("its image", || last.join("rt.json").exists().then_some(()));
+    ctx.file("seen/go", "");
+    let out = run.wait();
+    assert_eq!((out.code, last.exists()), (0, false), "{out:?}");
 }
 
 /// A directory with a cuda-checkpoint (see cuda.rs).
