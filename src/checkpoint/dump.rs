@@ -16,8 +16,8 @@ use super::preflight::{self, Found, Network, Stage};
 use super::processes::{self, Process, Tree};
 use super::shared_files::{self, SharedFiles};
 use super::{
-    calls, contents, criu_log, filters, groups, memory_files, memory_fs, numbers, reach, removed, restore,
-    stops, watches,
+    calls, contents, criu_log, filters, groups, made_calls, memory_files, memory_fs, numbers, reach, removed,
+    restore, stops, watches,
 };
 use crate::container;
 use crate::store::{Record, Store};
@@ -367,6 +367,7 @@ fn dump_within(
         subject = Subject::of(store, id)?;
     }
     subject.check_owner()?;
+    made_calls::check(&subject.filters, subject.hidden_filters)?;
     let tree = subject.tree(store)?;
     // containerd pauses a container before, and resumes it. What was paused can have been continued past `rt`.
     let is_stopped = |process: &Process| process.ends || process.state == 'T';

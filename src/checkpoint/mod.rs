@@ -24,6 +24,7 @@ mod image;
 mod inside;
 mod left;
 mod links;
+mod made_calls;
 mod manifest;
 mod memory_files;
 mod memory_fs;

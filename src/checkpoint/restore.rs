@@ -19,7 +19,7 @@ use super::manifest::{Kind, Manifest};
 use super::places::Places;
 use super::processes::{self, Process, Status, threads};
 use super::reach::{self, Reach};
-use super::{criu_log, filters, left, memory_fs, preflight, requeue, stops};
+use super::{criu_log, filters, left, made_calls, memory_fs, preflight, requeue, stops};
 use crate::container::{self, Checkpoint, Choice, CreateOptions, FixedIds, Held, Limits, Moment, Signalled};
 use crate::store::Store;
 use rt_config::Lookup;
@@ -28,6 +28,7 @@ use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Mounted};
 use rt_sys::ns::Namespaces;
 use rt_sys::process::{self, Memory};
+use rt_sys::seccomp::Filter;
 use rt_sys::{bail, err, fd, look, signal};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::fs::{self, FileType, Mode, OFlags};
@@ -249,6 +250,10 @@ impl Checkpoint for Restore {
 
     fn makes_first(&self) -> bool {
         self.source.as_ref().is_some_and(|source| source.manifest.is_of_first())
+    }
+
+    fn check_filters(&self, filters: &[Filter], are_hidden: bool) -> Result<()> {
+        made_calls::check(filters, are_hidden && self.keep.is_some())
     }
 
     fn descriptors(&self) -> Vec<RawFd> {

@@ -1,6 +1,7 @@
 //! `rt checkpoint`, `rt restore` and `rt run --checkpoint` as far as they need no criu: what they refuse, and what becomes of the
 //! container then. integration/checkpoint.sh has the rest.
 
+use crate::client::Caller;
 use crate::fixture::{Cmd, Container, Ctx, eventually};
 use crate::runner::tests;
 use crate::sys::Step;
@@ -19,6 +20,7 @@ tests! {
         images_of_other_machines, run_says_it_at_the_start, an_image_replaces_images_alone, places_of_others,
         loaders_of_others, images_that_are_damaged, streams_keep_their_permissions, gpus_are_given_back, gpus_without_cuda_checkpoint, gpus_that_cannot_be_kept,
         gpus_of_a_killed_checkpoint, gpus_that_are_not_here, forks_that_fail, the_tmpdir_of_a_job_keeps_no_image,
+        filters_that_refuse_criu_its_calls,
         one_run_has_a_directory, a_job_that_runs_again_has_its_directory, the_image_of_another_run_stays,
     }
     ROOT { mounts_below_an_old_draft_stay, the_null_device_keeps_its_mode }
@@ -456,6 +458,37 @@ fn the_tmpdir_of_a_job_keeps_no_image(ctx: &Ctx) {
     // Elsewhere, and where TMPDIR is nobody's own.
     job("ck.7", "tmp/7").ok();
     job("tmp/ck.7", "tmp").ok();
+}
+
+/// criu found it at the signal only, and what it does last when the program had ended for good.
+fn filters_that_refuse_criu_its_calls(ctx: &Ctx) {
+    let refusing = |rule: Value| {
+        let section = json!({ "defaultAction": "SCMP_ACT_ALLOW", "syscalls": [rule] });
+        ctx.bundle().with("/linux/seccomp", section).ops(&["ready", "sleep 60000"])
+    };
+    // For root criu suspends the filter when it writes the image.
+    let of_user = json!({ "names": ["vmsplice", "mkdir"], "action": "SCMP_ACT_ERRNO" });
+    let dumpable = json!([{ "index": 0, "value": libc::PR_SET_DUMPABLE, "op": "SCMP_CMP_EQ" }]);
+    let of_all = json!({ "names": ["prctl"], "action": "SCMP_ACT_ERRNO", "args": dumpable });
+    for (rule, call, is_refused) in
+        [(of_user, "vmsplice", ctx.caller != Caller::Root), (of_all, "prctl(PR_SET_DUMPABLE)", true)]
+    {
+        let said = ["the config's seccomp filter refuses criu", call, "allow that by linux.seccomp"];
+        let bundle = refusing(rule);
+        bundle.write();
+        let run = rt(ctx, &["run", "--checkpoint"]).arg(ctx.path("kept")).arg("--name").arg(ctx.id());
+        let run = run.arg(&bundle.dir).env("RT_CRIU", some_criu(ctx));
+        let container = ctx.started(&bundle);
+        let image = ctx.path(call);
+        let checkpoint = checkpoint(ctx, &image, &container.id);
+        if is_refused {
+            run.fails(&said);
+            checkpoint.fails(&said);
+            assert_eq!((container.status().as_str(), image.exists()), ("running", false));
+        } else {
+            checkpoint.ok();
+        }
+    }
 }
 
 /// `rt run --checkpoint DIR` of a program that does `operations`, and sees the test's directory `seen` as `/seen`.
