@@ -79,11 +79,7 @@ impl Subject {
     fn of(store: &Store, id: &str) -> Result<Subject> {
         let dir = store.container(id)?;
         let record = store.load(id)?;
-        match store.status(&record)? {
-            Status::Running | Status::Paused => {}
-            Status::Created => bail!("container {id} cannot be checkpointed in created state"),
-            Status::Creating | Status::Stopped => bail!("container not running: {id}"),
-        }
+        require_program(store, &record)?;
         if record.shared {
             bail!(
                 "container {id} is shared by the tasks of a step or the ranks of a run: criu keeps none that talk to others"
@@ -273,6 +269,16 @@ impl Subject {
 
     fn network(&self) -> Network {
         if self.namespaces.contains(Namespace::Network) { Network::Own } else { Network::Host }
+    }
+}
+
+/// Fails where a container has no program, or that has not begun.
+pub(super) fn require_program(store: &Store, record: &Record) -> Result<()> {
+    let id = &record.id;
+    match store.status(record)? {
+        Status::Running | Status::Paused => Ok(()),
+        Status::Created => bail!("container {id} cannot be checkpointed in created state"),
+        Status::Creating | Status::Stopped => bail!("container not running: {id}"),
     }
 }
 

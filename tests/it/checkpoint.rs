@@ -711,4 +711,10 @@ fn forks_that_fail(ctx: &Ctx) {
     ctx.rt(["state", "first"]).fails(&["does not exist"]);
     // Where the images of clones are.
     assert!(!ctx.path("state/.clones").exists());
+    container.kill("KILL");
+    container.ended();
+    fork(&["new"]).fails(&["container not running", id]);
+    let created = ctx.create(&ctx.bundle().ops(&["ready"]));
+    let fork = rt(ctx, &["fork", &created.id, "new"]).env("RT_CRIU", some_criu(ctx));
+    fork.fails(&["cannot be checkpointed in created state"]);
 }
