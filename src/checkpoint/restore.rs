@@ -187,6 +187,7 @@ impl Restore {
                 found = Some((readable(&image)?, image));
             }
             None => {
+                tell_of_streams()?;
                 if let Some(job) = job.as_ref().filter(|_| requeue::is_again(variable)) {
                     let dir = dir.display();
                     rt_sys::log::tell(format_args!(
@@ -504,6 +505,23 @@ fn check_file(stream: BorrowedFd<'_>, n: usize) -> Result<()> {
             err!("standard stream {n} was a file, and is none now").hint("give a file, to which is appended")
         );
     }
+    require_openable(stream, n)
+}
+
+/// Says which standard streams of this call, as they are, a call could not have that goes on from a checkpoint.
+fn tell_of_streams() -> Result<()> {
+    let own = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
+    for (n, stream) in own.into_iter().enumerate() {
+        let is_file = FileType::from_raw_mode(fd::stat(stream)?.st_mode) == FileType::RegularFile;
+        if is_file && let Err(e) = require_openable(stream, n) {
+            rt_sys::log::tell(e.context("no later call could go on from a checkpoint"));
+        }
+    }
+    Ok(())
+}
+
+/// Fails where this process may not open the file of standard stream `n`.
+fn require_openable(stream: BorrowedFd<'_>, n: usize) -> Result<()> {
     let access = rustix::fs::fcntl_getfl(stream).context(|| "look at a standard stream")? & OFlags::RWMODE;
     let link = format!("self/fd/{}", stream.as_raw_fd());
     match rustix::fs::openat(&fd::open_proc()?, link, access | OFlags::CLOEXEC, Mode::empty()) {

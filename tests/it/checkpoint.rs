@@ -21,7 +21,7 @@ tests! {
         loaders_of_others, images_that_are_damaged, streams_keep_their_permissions, gpus_are_given_back, gpus_without_cuda_checkpoint, gpus_that_cannot_be_kept,
         gpus_of_a_killed_checkpoint, gpus_that_are_not_here, forks_that_fail, the_tmpdir_of_a_job_keeps_no_image,
         filters_that_refuse_criu_its_calls,
-        one_run_has_a_directory, a_job_that_runs_again_has_its_directory, the_image_of_another_run_stays,
+        one_run_has_a_directory, streams_of_others_are_told_at_the_start, a_job_that_runs_again_has_its_directory, the_image_of_another_run_stays,
     }
     ROOT { mounts_below_an_old_draft_stay, the_null_device_keeps_its_mode }
 }
@@ -498,6 +498,18 @@ fn kept_in(ctx: &Ctx, dir: &str, flags: &[&str], operations: &[&str]) -> Cmd {
     bundle.write();
     let run = rt(ctx, &["run", "--checkpoint"]).arg(ctx.path(dir)).args(flags).arg("--name").arg(ctx.id());
     run.arg(&bundle.dir).env("RT_CRIU", some_criu(ctx))
+}
+
+/// As in a script of root's that writes its log: the first call made an image, and no later one could restore it.
+fn streams_of_others_are_told_at_the_start(ctx: &Ctx) {
+    let path = ctx.file("log", "");
+    crate::sys::chown(&path, 0, 0).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    let log = fs::File::options().append(true).open(&path).unwrap();
+    let run = kept_in(ctx, "kept", &[], &["ready"]).before([Step::Dup(log.as_raw_fd(), 1)]).ok();
+    let said = "no later call could go on from a checkpoint: standard stream 1 is a file that this user may not open";
+    assert_eq!(run.stderr.contains(said), ctx.caller != Caller::Root, "{run:?}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "\"ready\"\n");
 }
 
 /// Two would write over each other's images, and whose program ends first removed that of the other.
