@@ -209,6 +209,18 @@ shared() { # by two runs: the second one is refused, and the image of the first 
 	return $status
 }
 check again/shared 1 "^rt: --checkpoint .*/again: another run has its image there .name a directory for each run" shared
+other_words() { # the image says what the program is, and not the call
+	anew
+	counts "$work/init"
+	grows && sleep 0.3 && kill -USR1 $runs
+	wait $runs
+	user sh -c 'exec "$@" >>$HOME/output 2>$HOME/errors </dev/null' - "$rt" run --checkpoint "$work/images/again" "$work/init" -- no-such-program
+	local status=$?
+	cat "$work/home/errors"
+	[ $status = 0 ] || return $status
+	seq 0 149 | cmp - "$work/home/output"
+}
+check again/other-words 0 "^$" other_words
 check again/modes 0 "" test -z "$(find "$work/images" -mindepth 1 -not -path '*/memory-*' -perm /077)"
 
 rm -rf "$work"/images/*

@@ -178,6 +178,7 @@ impl<'a> Launch<'a> {
         }
         if request.restored().is_some() {
             restored::check(&plan)?;
+            plan.process.is_restored = true;
         }
         if request.makes_first() {
             restored::leave_to_criu(&mut plan)?;
