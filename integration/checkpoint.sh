@@ -221,6 +221,33 @@ other_words() { # the image says what the program is, and not the call
 	seq 0 149 | cmp - "$work/home/output"
 }
 check again/other-words 0 "^$" other_words
+grown() { # a file that is not appended to, when what wrote it has died: the next call says what to do, and goes on then
+	local status= n was
+	anew
+	rm -f "$work"/out/*
+	for n in 1 2 3; do
+		become sh -c 'exec "$@" >/dev/null 2>$HOME/errors </dev/null' - "$rt" run --checkpoint "$work/images/again" --checkpoint-every 1 --name grown "$work/init" -- \
+			sh -c 'exec 3>/out/plain; n=0; while [ $n != 30 ]; do echo $n >&3; n=$((n + 1)); sleep 0.1; done' &
+		runs=$!
+		if [ $n = 1 ]; then
+			for _ in $(seq 200); do [ ! -e "$work/images/again/last" ] || break; sleep 0.02; done
+			sleep 0.5
+			kill -9 $runs
+		fi
+		wait $runs
+		status=$?
+		case $n in
+		1) user "$rt" delete --force grown ;;
+		2)
+			[ $status = 1 ] && cat "$work/home/errors" || return 99
+			was=$(sed -n 's/.*cut it back to \([0-9]*\) bytes.*/\1/p' "$work/home/errors")
+			truncate -s "$was" "$work/out/plain"
+			;;
+		esac
+	done
+	seq 0 29 | cmp - "$work/out/plain" && return $status
+}
+check again/grown 0 "^rt: /out/plain has [0-9]+ bytes, and had [0-9]+ when the image was written .cut it back to" grown
 check again/modes 0 "" test -z "$(find "$work/images" -mindepth 1 -not -path '*/memory-*' -perm /077)"
 
 rm -rf "$work"/images/*

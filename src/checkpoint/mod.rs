@@ -39,6 +39,7 @@ mod removed;
 mod requeue;
 mod restore;
 mod shared_files;
+mod sizes;
 mod stops;
 mod watches;
 

@@ -19,7 +19,7 @@ use super::manifest::{Kind, Manifest};
 use super::places::Places;
 use super::processes::{self, Process, Status, threads};
 use super::reach::{self, Reach};
-use super::{criu_log, filters, left, made_calls, memory_fs, preflight, requeue, stops};
+use super::{criu_log, filters, left, made_calls, memory_fs, preflight, requeue, sizes, stops};
 use crate::container::{self, Checkpoint, Choice, CreateOptions, FixedIds, Held, Limits, Moment, Signalled};
 use crate::store::Store;
 use rt_config::Lookup;
@@ -306,10 +306,10 @@ impl Checkpoint for Restore {
         restored.map_err(|e| match source.manifest.open.missing() {
             Some(path) => err!("{}, which the program had open, is not there any more", path.display())
                 .hint(OF_ALL_NODES),
-            None => {
+            None => sizes::changed(&source.image).unwrap_or_else(|| {
                 let explained = criu_log::explain_in(e, log_in, "restore.log");
                 in_memory.iter().fold(explained, |e, (_, why)| e.hint(format!("its log is not kept: {why}")))
-            }
+            }),
         })?;
         begun.iter().for_each(left::Begun::end);
         made.keep();
