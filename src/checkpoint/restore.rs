@@ -174,6 +174,8 @@ impl Restore {
             // They wait until the container is being made, and can be answered.
             signal::block(&PREEMPT);
         }
+        // Where this executes a copy of itself, the directory is not given away meanwhile, and nothing is said twice.
+        container::protect_binary()?;
         // What keeps criu from working is said now, and not only at the signal.
         let programs = Programs::find_by(variable)?;
         let claim = Claim::take(&last, variable)?;
