@@ -209,6 +209,14 @@ shared() { # by two runs: the second one is refused, and the image of the first 
 	return $status
 }
 check again/shared 1 "^rt: --checkpoint .*/again: another run has its image there .name a directory for each run" shared
+unlocked() { # a file system without locks
+	anew
+	user strace -qq -o /dev/null -P "$work/images/again/.lock" -e trace=fcntl -e inject=fcntl:error=ENOLCK \
+		"$rt" run --checkpoint "$work/images/again" "$work/init" -- sh -c : </dev/null
+	local status=$?
+	[ -z "$(ls -A "$work/images/again")" ] && return $status
+}
+check again/unlocked 0 "^rt: --checkpoint .*/again cannot be locked .no locks available.: nothing keeps a second run from it" unlocked
 other_words() { # the image says what the program is, and not the call
 	anew
 	counts "$work/init"

@@ -88,8 +88,10 @@ impl Claim {
     }
 
     fn without(place: Place, why: Errno) -> Claim {
-        let dir = place.dir().display();
-        log::warn!("--checkpoint {dir}: it cannot be locked, so no other run is to have it ({why})");
+        let (dir, why) = (place.dir().display(), Error::from(why));
+        rt_sys::log::tell(format_args!(
+            "--checkpoint {dir} cannot be locked ({why}): nothing keeps a second run from it"
+        ));
         Claim { place, lock: None }
     }
 
