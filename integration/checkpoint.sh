@@ -192,6 +192,70 @@ killed() { # after a periodic image: what was written since is written again, an
 	sort -nu "$work/home/output" | cmp - <(seq 0 149)
 }
 check again/killed 0 "" killed
+shared() { # by two runs: the second one is refused, and the image of the first one goes on
+	local status
+	anew
+	counts "$work/init"
+	grows && sleep 0.3
+	user "$rt" run --checkpoint "$work/images/again" "$work/init" -- cases count </dev/null
+	status=$?
+	kill -USR1 $runs
+	wait $runs
+	[ $? = 75 ] || { echo "not exit code 75"; cat "$work/home/errors"; return 99; }
+	counts "$work/init"
+	wait $runs || return 99
+	seq 0 149 | cmp - "$work/home/output" || return 99
+	[ -z "$(ls -A "$work/images/again")" ] || { echo "an image is left"; return 99; }
+	return $status
+}
+check again/shared 1 "^rt: --checkpoint .*/again: another run has its image there .name a directory for each run" shared
+unlocked() { # a file system without locks
+	anew
+	user strace -qq -o /dev/null -P "$work/images/again/.lock" -e trace=fcntl -e inject=fcntl:error=ENOLCK \
+		"$rt" run --checkpoint "$work/images/again" "$work/init" -- sh -c : </dev/null
+	local status=$?
+	[ -z "$(ls -A "$work/images/again")" ] && return $status
+}
+check again/unlocked 0 "^rt: --checkpoint .*/again cannot be locked .no locks available.: nothing keeps a second run from it" unlocked
+other_words() { # the image says what the program is, and not the call
+	anew
+	counts "$work/init"
+	grows && sleep 0.3 && kill -USR1 $runs
+	wait $runs
+	user sh -c 'exec "$@" >>$HOME/output 2>$HOME/errors </dev/null' - "$rt" run --checkpoint "$work/images/again" "$work/init" -- no-such-program
+	local status=$?
+	cat "$work/home/errors"
+	[ $status = 0 ] || return $status
+	seq 0 149 | cmp - "$work/home/output"
+}
+check again/other-words 0 "^$" other_words
+grown() { # a file that is not appended to, when what wrote it has died: the next call says what to do, and goes on then
+	local status= n was
+	anew
+	rm -f "$work"/out/*
+	for n in 1 2 3; do
+		become sh -c 'exec "$@" >/dev/null 2>$HOME/errors </dev/null' - "$rt" run --checkpoint "$work/images/again" --checkpoint-every 1 --name grown "$work/init" -- \
+			sh -c 'exec 3>/out/plain; n=0; while [ $n != 30 ]; do echo $n >&3; n=$((n + 1)); sleep 0.1; done' &
+		runs=$!
+		if [ $n = 1 ]; then
+			for _ in $(seq 200); do [ ! -e "$work/images/again/last" ] || break; sleep 0.02; done
+			sleep 0.5
+			kill -9 $runs
+		fi
+		wait $runs
+		status=$?
+		case $n in
+		1) user "$rt" delete --force grown ;;
+		2)
+			[ $status = 1 ] && cat "$work/home/errors" || return 99
+			was=$(sed -n 's/.*cut it back to \([0-9]*\) bytes.*/\1/p' "$work/home/errors")
+			truncate -s "$was" "$work/out/plain"
+			;;
+		esac
+	done
+	seq 0 29 | cmp - "$work/out/plain" && return $status
+}
+check again/grown 0 "^rt: /out/plain has [0-9]+ bytes, and had [0-9]+ when the image was written .cut it back to" grown
 check again/modes 0 "" test -z "$(find "$work/images" -mindepth 1 -not -path '*/memory-*' -perm /077)"
 
 rm -rf "$work"/images/*

@@ -16,8 +16,8 @@ use super::preflight::{self, Found, Network, Stage};
 use super::processes::{self, Process, Tree};
 use super::shared_files::{self, SharedFiles};
 use super::{
-    calls, contents, criu_log, filters, groups, memory_files, memory_fs, numbers, reach, removed, restore,
-    stops, watches,
+    calls, contents, criu_log, filters, groups, made_calls, memory_files, memory_fs, numbers, reach, removed,
+    restore, stops, watches,
 };
 use crate::container;
 use crate::store::{Record, Store};
@@ -79,11 +79,7 @@ impl Subject {
     fn of(store: &Store, id: &str) -> Result<Subject> {
         let dir = store.container(id)?;
         let record = store.load(id)?;
-        match store.status(&record)? {
-            Status::Running | Status::Paused => {}
-            Status::Created => bail!("container {id} cannot be checkpointed in created state"),
-            Status::Creating | Status::Stopped => bail!("container not running: {id}"),
-        }
+        require_program(store, &record)?;
         if record.shared {
             bail!(
                 "container {id} is shared by the tasks of a step or the ranks of a run: criu keeps none that talk to others"
@@ -276,6 +272,16 @@ impl Subject {
     }
 }
 
+/// Fails where a container has no program, or that has not begun.
+pub(super) fn require_program(store: &Store, record: &Record) -> Result<()> {
+    let id = &record.id;
+    match store.status(record)? {
+        Status::Running | Status::Paused => Ok(()),
+        Status::Created => bail!("container {id} cannot be checkpointed in created state"),
+        Status::Creating | Status::Stopped => bail!("container not running: {id}"),
+    }
+}
+
 /// The file of the caller that is the standard input of the program of container `id`, if it is one ([`preflight::input_of`]).
 pub(super) fn input_of(store: &Store, id: &str) -> Result<Option<OwnedFd>> {
     preflight::input_of(Subject::of(store, id)?.tree(store)?.program())
@@ -337,16 +343,18 @@ pub(crate) fn dump(
     options: &DumpOptions,
     programs: Option<&Programs>,
 ) -> Result<()> {
-    dump_within(container::DUMPED_WITHIN, store, id, options, programs)
+    dump_within(container::DUMPED_WITHIN, store, id, options, programs, &mut |_| {})
 }
 
-/// The same, where another checkpoint of the container is waited for so long.
+/// The same, where another checkpoint of the container is waited for so long. `wrote` gets the directory of the image as soon as that has its
+/// place, whatever becomes of the program then.
 fn dump_within(
     wait: Duration,
     store: &Store,
     id: &str,
     options: &DumpOptions,
     programs: Option<&Programs>,
+    wrote: &mut dyn FnMut(OwnedFd),
 ) -> Result<()> {
     let _lock = store.container(id)?.lock_images_within(wait, OFlags::CREATE)?;
     let mut subject = Subject::of(store, id)?;
@@ -365,6 +373,7 @@ fn dump_within(
         subject = Subject::of(store, id)?;
     }
     subject.check_owner()?;
+    made_calls::check(&subject.filters, subject.hidden_filters)?;
     let tree = subject.tree(store)?;
     // containerd pauses a container before, and resumes it. What was paused can have been continued past `rt`.
     let is_stopped = |process: &Process| process.ends || process.state == 'T';
@@ -379,6 +388,7 @@ fn dump_within(
     let written = parted
         .part(store, id, cuda)
         .and_then(|()| write(store, &programs.criu, &subject, &tree, &parted, options))
+        .map(wrote)
         // To have all of it on the disk can have taken minutes.
         .and_then(|()| if options.leave_running { Ok(()) } else { subject.check_stopped(store) });
     if written.is_err() || options.leave_running {
@@ -408,9 +418,10 @@ pub(super) fn dump_at_last(
     id: &str,
     options: &DumpOptions,
     programs: &Programs,
+    wrote: &mut dyn FnMut(OwnedFd),
 ) -> Result<()> {
     let wait = if options.leave_running { container::DUMPED_WITHIN } else { AT_LAST_WITHIN };
-    let dump = || dump_within(wait, store, id, options, Some(programs));
+    let mut dump = || dump_within(wait, store, id, options, Some(programs), wrote);
     dump().or_else(|_| {
         pause();
         dump()
@@ -437,7 +448,7 @@ fn go_on(store: &Store, id: &str, cuda: Option<&Cuda>) -> Result<()> {
     gpu::give_back(store, id, cuda)
 }
 
-/// Writes an image of the tree, and leaves it stopped.
+/// Writes an image of the tree, and leaves it stopped. Returns the image's directory.
 fn write(
     store: &Store,
     criu: &Criu,
@@ -445,7 +456,7 @@ fn write(
     tree: &Tree,
     parted: &Parted<'_>,
     options: &DumpOptions,
-) -> Result<()> {
+) -> Result<OwnedFd> {
     let found = again(|| subject.check(&subject.tree_now(store)?, Stage::Before))?;
     let memory = memory_fs::of_config(&subject.spec);
     let memory = memory_fs::find(memory, &tree.program().dir(), &mount::table()?)?;
@@ -477,7 +488,7 @@ fn seal(
     parted: &Parted<'_>,
     draft: Draft,
     options: &DumpOptions,
-) -> Result<()> {
+) -> Result<OwnedFd> {
     // Once more, now that nothing changes: the processes may have done meanwhile what criu damages in silence.
     let tree = subject.tree_now(store)?;
     let found = subject.check(&tree, Stage::Dumped(&reach::without_links(&draft.image)?))?;

@@ -64,7 +64,9 @@ fn check_names(store: &Store, names: &[String]) -> Result<()> {
 
 /// What is mounted as the root of container `id`.
 fn root_of(store: &Store, id: &str) -> Result<Mounted> {
-    let mounts = mount::table_in(Path::new(&format!("/proc/{}", store.load(id)?.pid)))?;
+    let record = store.load(id)?;
+    dump::require_program(store, &record)?;
+    let mounts = mount::table_in(Path::new(&format!("/proc/{}", record.pid)))?;
     let root = mounts.into_iter().rfind(|mount| mount.point == Path::new("/"));
     root.ok_or_else(|| err!("container {id} has no root"))
 }

@@ -76,12 +76,22 @@ impl Place {
     }
 
     /// The same, with directories made that are missing.
-    fn make(path: &Path) -> Result<Place> {
+    pub(super) fn make(path: &Path) -> Result<Place> {
         let path = fd::absolute(path)?;
         if let Some(above) = path.parent() {
             make_all(above)?;
         }
         Self::find(&path)
+    }
+
+    /// The directory that it is in, open.
+    pub(super) fn above(&self) -> &OwnedFd {
+        &self.above
+    }
+
+    /// Where that is.
+    pub(super) fn dir(&self) -> &Path {
+        self.path.parent().unwrap_or(&self.path)
     }
 
     /// The image that is there, or the one that has lost its place to one that did not come ([`Draft::finish`]).
@@ -293,8 +303,8 @@ impl Draft {
         Ok(())
     }
 
-    /// Puts it on the disk and then in its place. An image that is there goes only when this one is there.
-    pub(super) fn finish(self) -> Result<()> {
+    /// Puts it on the disk and then in its place. An image that is there goes only when this one is there. Returns its directory.
+    pub(super) fn finish(self) -> Result<OwnedFd> {
         let path = || format!("write {}", self.image.path.display());
         fs::unlinkat(&self.image.dir, MARK, AtFlags::empty()).context(path)?;
         sync_all(&self.image)?;
@@ -306,11 +316,12 @@ impl Draft {
         self.place.has(&self.place.beside("new"), &self.image.dir)
     }
 
-    fn take_place(mut self) -> Result<()> {
+    fn take_place(mut self) -> Result<OwnedFd> {
         if !self.is_there()? {
             return Err(self.place.has_another_writer());
         }
         let Draft { image, place, .. } = &self;
+        let dir = image.dir.try_clone().context(|| format!("keep {} open", image.path.display()))?;
         let shown = || format!("rename {} to {}", image.path.display(), place.path.display());
         let (new, name) = (place.beside("new"), place.name.as_os_str());
         let rename =
@@ -336,7 +347,7 @@ impl Draft {
         }
         fs::fsync(&place.above).context(|| format!("write the directory above {}", place.path.display()))?;
         self.finished = true;
-        Ok(())
+        Ok(dir)
     }
 }
 

@@ -7,6 +7,7 @@
 mod affinity;
 mod aside;
 mod calls;
+mod claim;
 mod contents;
 mod criu;
 mod criu_log;
@@ -23,6 +24,7 @@ mod image;
 mod inside;
 mod left;
 mod links;
+mod made_calls;
 mod manifest;
 mod memory_files;
 mod memory_fs;
@@ -37,6 +39,7 @@ mod removed;
 mod requeue;
 mod restore;
 mod shared_files;
+mod sizes;
 mod stops;
 mod watches;
 

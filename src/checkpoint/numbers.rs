@@ -28,8 +28,8 @@ pub(super) const FILES: &str = "files.img";
 /// FileEntry.reg in it, and of that the name, the flags of open(2), the size and the mode of the file.
 pub(super) const FILE: u64 = 3;
 pub(super) const FILE_NAME: u64 = 6;
-const FILE_FLAGS: u64 = 2;
-const FILE_SIZE: u64 = 8;
+pub(super) const FILE_FLAGS: u64 = 2;
+pub(super) const FILE_SIZE: u64 = 8;
 const FILE_MODE: u64 = 10;
 /// A field that such an entry does not have, and that criu skips. Its key is one byte long, as those of the size and the mode.
 const NO_FIELD: u8 = 15;

@@ -6,8 +6,10 @@
 //! changed. criu leaves the processes stopped, so that the container is known before they go on.
 
 use super::aside::{self, Runtime};
+use super::claim::Claim;
 use super::criu::Opened;
 use super::dump::{self, DumpOptions, Programs};
+use super::files::is_one;
 use super::gate::Gate;
 use super::gpu::Cuda;
 use super::image::{Image, Place};
@@ -17,7 +19,7 @@ use super::manifest::{Kind, Manifest};
 use super::places::Places;
 use super::processes::{self, Process, Status, threads};
 use super::reach::{self, Reach};
-use super::{criu_log, filters, left, memory_fs, preflight, requeue, stops};
+use super::{criu_log, filters, left, made_calls, memory_fs, preflight, requeue, sizes, stops};
 use crate::container::{self, Checkpoint, Choice, CreateOptions, FixedIds, Held, Limits, Moment, Signalled};
 use crate::store::Store;
 use rt_config::Lookup;
@@ -26,12 +28,13 @@ use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Mounted};
 use rt_sys::ns::Namespaces;
 use rt_sys::process::{self, Memory};
+use rt_sys::seccomp::Filter;
 use rt_sys::{bail, err, fd, look, signal};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::Signal;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -88,6 +91,26 @@ pub(crate) struct Keep {
     missed: Cell<bool>,
     /// They were found before this process may have entered a user namespace, where files of root are nobody's.
     programs: Programs,
+    /// While this run lasts, no other one has the directory of its images.
+    claim: Claim,
+    /// The directory of the last image that is this run's: the one that it goes on from, or has written.
+    own: RefCell<Option<OwnedFd>>,
+}
+
+/// The image at `path`, if there is one.
+///
+/// # Errors
+/// Something else is there.
+fn find_last(path: &Path) -> Result<Option<Image>> {
+    let place = match Place::find(path) {
+        Err(e) if e.is(libc::ENOENT) => return Ok(None),
+        place => place?,
+    };
+    let last = place.last()?;
+    if last.is_none() {
+        place.require_free()?;
+    }
+    Ok(last)
 }
 
 /// What is known of an image that this machine can restore.
@@ -147,43 +170,48 @@ impl Restore {
                 .hint(OF_ALL_NODES));
         }
         let last = dir.join("last");
-        let found = match Place::find(&last) {
-            // The directory is made together with the first image.
-            Err(e) if e.is(libc::ENOENT) => None,
-            place => {
-                let place = place?;
-                let last = place.last()?;
-                if last.is_none() {
-                    place.require_free()?;
-                }
-                last
-            }
-        };
-        let found = match found {
+        if find_last(&last)?.is_some() {
+            // They wait until the container is being made, and can be answered.
+            signal::block(&PREEMPT);
+        }
+        // Where this executes a copy of itself, the directory is not given away meanwhile, and nothing is said twice.
+        container::protect_binary()?;
+        // What keeps criu from working is said now, and not only at the signal.
+        let programs = Programs::find_by(variable)?;
+        let claim = Claim::take(&last, variable)?;
+        let (mut found, mut own) = (None, None);
+        // Another run can have put it there, or removed it, before this one had the directory.
+        match find_last(&last)? {
             Some(image) => {
-                // They wait until the container is being made, and can be answered.
                 signal::block(&PREEMPT);
                 let image = image.checked()?;
-                Some((readable(&image)?, image))
+                own = Some(image.dir.try_clone().context(|| "keep the image open")?);
+                found = Some((readable(&image)?, image));
             }
             None => {
+                tell_of_streams()?;
                 if let Some(job) = job.as_ref().filter(|_| requeue::is_again(variable)) {
                     let dir = dir.display();
                     rt_sys::log::tell(format_args!(
                         "job {job} runs again, and {dir} has no checkpoint: the program begins anew"
                     ));
                 }
-                None
             }
-        };
-        // What keeps criu from working is said now, and not only at the signal.
-        let programs = Programs::find_by(variable)?;
+        }
         let open = |(manifest, image)| Source::new(image, manifest, &programs, None);
         let source = found.map(open).transpose()?;
         let dump = DumpOptions { image: fd::absolute(last)?, ..DumpOptions::default() };
         Ok(Restore {
             source,
-            keep: Some(Keep { dump, every, job, missed: Cell::new(false), programs }),
+            keep: Some(Keep {
+                dump,
+                every,
+                job,
+                missed: Cell::new(false),
+                programs,
+                claim,
+                own: RefCell::new(own),
+            }),
             ..Restore::default()
         })
     }
@@ -225,6 +253,10 @@ impl Checkpoint for Restore {
 
     fn makes_first(&self) -> bool {
         self.source.as_ref().is_some_and(|source| source.manifest.is_of_first())
+    }
+
+    fn check_filters(&self, filters: &[Filter], are_hidden: bool) -> Result<()> {
+        made_calls::check(filters, are_hidden && self.keep.is_some())
     }
 
     fn descriptors(&self) -> Vec<RawFd> {
@@ -276,10 +308,10 @@ impl Checkpoint for Restore {
         restored.map_err(|e| match source.manifest.open.missing() {
             Some(path) => err!("{}, which the program had open, is not there any more", path.display())
                 .hint(OF_ALL_NODES),
-            None => {
+            None => sizes::changed(&source.image).unwrap_or_else(|| {
                 let explained = criu_log::explain_in(e, log_in, "restore.log");
                 in_memory.iter().fold(explained, |e, (_, why)| e.hint(format!("its log is not kept: {why}")))
-            }
+            }),
         })?;
         begun.iter().for_each(left::Begun::end);
         made.keep();
@@ -332,19 +364,15 @@ impl Checkpoint for Restore {
     }
 
     fn ended(&self, code: u8) -> Result<()> {
-        match &self.keep {
-            Some(keep) if code == 0 && keep.missed.get() => {
-                let image = keep.dump.image.display();
-                rt_sys::log::tell(format_args!("the program was asked to end: {image} is kept"));
-                Ok(())
-            }
+        let Some(keep) = &self.keep else { return Ok(()) };
+        if code == 0 && keep.missed.get() {
+            let image = keep.dump.image.display();
+            rt_sys::log::tell(format_args!("the program was asked to end: {image} is kept"));
+        } else if code == 0 {
             // What has been done is not done again. After a failure the last image is a place to go on from.
-            Some(keep) if code == 0 => match Place::find(&keep.dump.image) {
-                Err(e) if e.is(libc::ENOENT) => Ok(()),
-                place => place?.forget(),
-            },
-            _ => Ok(()),
+            keep.forget()?;
         }
+        keep.claim.end()
     }
 
     fn signalled(&self, store: &Store, id: &str, number: i32) -> Result<Signalled> {
@@ -479,6 +507,23 @@ fn check_file(stream: BorrowedFd<'_>, n: usize) -> Result<()> {
             err!("standard stream {n} was a file, and is none now").hint("give a file, to which is appended")
         );
     }
+    require_openable(stream, n)
+}
+
+/// Says which standard streams of this call, as they are, a call could not have that goes on from a checkpoint.
+fn tell_of_streams() -> Result<()> {
+    let own = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
+    for (n, stream) in own.into_iter().enumerate() {
+        let is_file = FileType::from_raw_mode(fd::stat(stream)?.st_mode) == FileType::RegularFile;
+        if is_file && let Err(e) = require_openable(stream, n) {
+            rt_sys::log::tell(e.context("no later call could go on from a checkpoint"));
+        }
+    }
+    Ok(())
+}
+
+/// Fails where this process may not open the file of standard stream `n`.
+fn require_openable(stream: BorrowedFd<'_>, n: usize) -> Result<()> {
     let access = rustix::fs::fcntl_getfl(stream).context(|| "look at a standard stream")? & OFlags::RWMODE;
     let link = format!("self/fd/{}", stream.as_raw_fd());
     match rustix::fs::openat(&fd::open_proc()?, link, access | OFlags::CLOEXEC, Mode::empty()) {
@@ -573,6 +618,27 @@ impl Keep {
         }
     }
 
+    /// Removes the last image, unless it is another run's.
+    fn forget(&self) -> Result<()> {
+        let place = match Place::find(&self.dump.image) {
+            Err(e) if e.is(libc::ENOENT) => return Ok(()),
+            place => place?,
+        };
+        match place.last()? {
+            Some(image) if !self.is_own(&image)? => {
+                rt_sys::log::tell(format_args!("{} is not of this run, and stays", image.path.display()));
+                Ok(())
+            }
+            _ => place.forget(),
+        }
+    }
+
+    fn is_own(&self, image: &Image) -> Result<bool> {
+        let own = self.own.borrow();
+        let Some(own) = own.as_ref() else { return Ok(false) };
+        Ok(is_one(&fd::stat(own)?, &fd::stat(&image.dir)?))
+    }
+
     fn signalled(&self, store: &Store, id: &str, number: i32) -> Result<Signalled> {
         let ends = match number {
             number if PREEMPT.contains(&number) => true,
@@ -580,7 +646,11 @@ impl Keep {
             _ => return Ok(Signalled::PassOn),
         };
         let options = DumpOptions { leave_running: !ends, ..self.dump.clone() };
-        let dumped = dump::dump_at_last(store, id, &options, &self.programs);
+        let mut wrote = |dir| *self.own.borrow_mut() = Some(dir);
+        let dumped = self
+            .claim
+            .check()
+            .and_then(|()| dump::dump_at_last(store, id, &options, &self.programs, &mut wrote));
         if !ends {
             signal::alarm(self.every);
         }

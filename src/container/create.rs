@@ -172,11 +172,13 @@ impl<'a> Launch<'a> {
         let host =
             Host { caller: &caller, images: &images, state: store.path(), state_places: &state_places };
         let (mut plan, config) = Plan::make(&request, &host, loaded, &root)?;
-        if request.checkpoint.is_some() {
+        if let Some(checkpoint) = &request.checkpoint {
             plan.refuse_filters()?;
+            checkpoint.check_filters(&plan.process.filters()?, plan.hides_filters(&caller))?;
         }
         if request.restored().is_some() {
             restored::check(&plan)?;
+            plan.process.is_restored = true;
         }
         if request.makes_first() {
             restored::leave_to_criu(&mut plan)?;

@@ -459,6 +459,10 @@ pub(crate) trait Checkpoint: std::fmt::Debug {
     /// True where the program was the first process of its PID namespace. The namespace is made together with it.
     fn makes_first(&self) -> bool;
 
+    /// Fails where the program's filters keep it from being restored, or from becoming an image, as far as that is wanted. They are
+    /// hidden where criu cannot suspend them.
+    fn check_filters(&self, filters: &[Filter], are_hidden: bool) -> Result<()>;
+
     /// What [`Checkpoint::restore`] needs open beside the standard streams.
     fn descriptors(&self) -> Vec<RawFd>;
 

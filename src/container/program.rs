@@ -37,7 +37,7 @@ pub(super) struct Prepared {
 impl Prepared {
     /// Has the program of `plan` get `env`, and be looked for by its PATH.
     pub(super) fn replace_env(&mut self, plan: &ProcessPlan, env: &[String]) -> Result<()> {
-        self.path = find_program(&plan.args[0], env).or_else(|e| plan.find_by_name(env).ok_or(e))?;
+        self.path = plan.find(env)?;
         self.args = ExecArgs::new(&plan.args, env)?;
         Ok(())
     }
@@ -107,7 +107,7 @@ impl ProcessPlan {
         // As the user, who may enter what root may not: a directory on a network file system that trusts no root.
         self.enter_cwd()?;
         let env = self.full_env();
-        let path = find_program(&self.args[0], &env).or_else(|e| self.find_by_name(&env).ok_or(e))?;
+        let path = if self.is_restored { CString::default() } else { self.find(&env)? };
         let args = ExecArgs::new(&self.args, &env)?;
         if on_terminal {
             self.load_own(terminal_filter())
@@ -286,6 +286,11 @@ impl ProcessPlan {
             caps::raise()?;
         }
         Ok(())
+    }
+
+    /// The program, which is looked for by the PATH of `env`.
+    fn find(&self, env: &[String]) -> Result<CString> {
+        find_program(&self.args[0], env).or_else(|e| self.find_by_name(env).ok_or(e))
     }
 
     /// The program of the container that has the name of the host's.

@@ -1,6 +1,7 @@
 //! `rt checkpoint`, `rt restore` and `rt run --checkpoint` as far as they need no criu: what they refuse, and what becomes of the
 //! container then. integration/checkpoint.sh has the rest.
 
+use crate::client::Caller;
 use crate::fixture::{Cmd, Container, Ctx, eventually};
 use crate::runner::tests;
 use crate::sys::Step;
@@ -19,6 +20,8 @@ tests! {
         images_of_other_machines, run_says_it_at_the_start, an_image_replaces_images_alone, places_of_others,
         loaders_of_others, images_that_are_damaged, streams_keep_their_permissions, gpus_are_given_back, gpus_without_cuda_checkpoint, gpus_that_cannot_be_kept,
         gpus_of_a_killed_checkpoint, gpus_that_are_not_here, forks_that_fail, the_tmpdir_of_a_job_keeps_no_image,
+        filters_that_refuse_criu_its_calls,
+        one_run_has_a_directory, streams_of_others_are_told_at_the_start, a_job_that_runs_again_has_its_directory, the_image_of_another_run_stays,
     }
     ROOT { mounts_below_an_old_draft_stay, the_null_device_keeps_its_mode }
 }
@@ -437,7 +440,9 @@ fn run_says_it_at_the_start(ctx: &Ctx) {
     for (count, is_said) in [("1", true), ("0", false)] {
         let ended = job(count);
         assert_eq!(ended.code, 0, "{ended:?}");
-        assert!(said.iter().all(|text| ended.stderr.contains(text) == is_said), "{ended:?}");
+        // Once, also where rt executes a copy of itself.
+        let times = usize::from(is_said);
+        assert!(said.iter().all(|text| ended.stderr.matches(text).count() == times), "{ended:?}");
     }
 }
 
@@ -455,6 +460,123 @@ fn the_tmpdir_of_a_job_keeps_no_image(ctx: &Ctx) {
     // Elsewhere, and where TMPDIR is nobody's own.
     job("ck.7", "tmp/7").ok();
     job("tmp/ck.7", "tmp").ok();
+}
+
+/// criu found it at the signal only, and what it does last when the program had ended for good.
+fn filters_that_refuse_criu_its_calls(ctx: &Ctx) {
+    let refusing = |rule: Value| {
+        let section = json!({ "defaultAction": "SCMP_ACT_ALLOW", "syscalls": [rule] });
+        ctx.bundle().with("/linux/seccomp", section).ops(&["ready", "sleep 60000"])
+    };
+    // For root criu suspends the filter when it writes the image.
+    let of_user = json!({ "names": ["vmsplice", "mkdir"], "action": "SCMP_ACT_ERRNO" });
+    let dumpable = json!([{ "index": 0, "value": libc::PR_SET_DUMPABLE, "op": "SCMP_CMP_EQ" }]);
+    let of_all = json!({ "names": ["prctl"], "action": "SCMP_ACT_ERRNO", "args": dumpable });
+    for (rule, call, is_refused) in
+        [(of_user, "vmsplice", ctx.caller != Caller::Root), (of_all, "prctl(PR_SET_DUMPABLE)", true)]
+    {
+        let said = ["the config's seccomp filter refuses criu", call, "allow that by linux.seccomp"];
+        let bundle = refusing(rule);
+        bundle.write();
+        let run = rt(ctx, &["run", "--checkpoint"]).arg(ctx.path("kept")).arg("--name").arg(ctx.id());
+        let run = run.arg(&bundle.dir).env("RT_CRIU", some_criu(ctx));
+        let container = ctx.started(&bundle);
+        let image = ctx.path(call);
+        let checkpoint = checkpoint(ctx, &image, &container.id);
+        if is_refused {
+            run.fails(&said);
+            checkpoint.fails(&said);
+            assert_eq!((container.status().as_str(), image.exists()), ("running", false));
+        } else {
+            checkpoint.ok();
+        }
+    }
+}
+
+/// `rt run --checkpoint DIR` of a program that does `operations`, and sees the test's directory `seen` as `/seen`.
+fn kept_in(ctx: &Ctx, dir: &str, flags: &[&str], operations: &[&str]) -> Cmd {
+    let seen = ctx.mkdir("seen");
+    let bundle = ctx.bundle().mount("/seen", "bind", seen.to_str().unwrap(), &["bind"]).ops(operations);
+    bundle.write();
+    let run = rt(ctx, &["run", "--checkpoint"]).arg(ctx.path(dir)).args(flags).arg("--name").arg(ctx.id());
+    run.arg(&bundle.dir).env("RT_CRIU", some_criu(ctx))
+}
+
+/// As in a script of root's that writes its log: the first call made an image, and no later one could restore it.
+fn streams_of_others_are_told_at_the_start(ctx: &Ctx) {
+    let path = ctx.file("log", "");
+    crate::sys::chown(&path, 0, 0).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    let log = fs::File::options().append(true).open(&path).unwrap();
+    let run = kept_in(ctx, "kept", &[], &["ready"]).before([Step::Dup(log.as_raw_fd(), 1)]).ok();
+    let said = "no later call could go on from a checkpoint: standard stream 1 is a file that this user may not open";
+    assert_eq!(run.stderr.contains(said), ctx.caller != Caller::Root, "{run:?}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "\"ready\"\n");
+}
+
+/// Two would write over each other's images, and whose program ends first removed that of the other.
+fn one_run_has_a_directory(ctx: &Ctx) {
+    let mut first = kept_in(ctx, "kept", &[], &["ready", "sleep 60000"]).spawn();
+    first.line(0);
+    let refused = ["kept: another run has its image there"];
+    kept_in(ctx, "kept", &[], &["ready"]).fails(&[refused[0], "name a directory for each run"]);
+    let task = kept_in(ctx, "kept", &[], &["ready"]).env("SLURM_JOB_ID", "7").env("SLURM_STEP_ID", "0");
+    task.fails(&[refused[0], "name one for each task: srun sh -c", "kept/$SLURM_PROCID"]);
+    kept_in(ctx, "other", &[], &["ready"]).ok();
+    // However it ends, the directory is free then.
+    crate::sys::kill(first.pid(), libc::SIGKILL).unwrap();
+    first.wait();
+    kept_in(ctx, "kept", &[], &["ready"]).ok();
+    assert_eq!(fs::read_dir(ctx.path("kept")).unwrap().count(), 0);
+}
+
+/// A server of NFS 3 keeps the lock of a node that has died.
+fn a_job_that_runs_again_has_its_directory(ctx: &Ctx) {
+    let run = |restarts: &str| {
+        let run = kept_in(ctx, "kept", &[], &["ready", "sleep 60000"]);
+        run.env("SLURM_JOB_ID", "7").env("SLURM_RESTART_COUNT", restarts)
+    };
+    let mut first = run("0").spawn();
+    first.line(0);
+    run("0").fails(&["kept: another run has its image there"]);
+    let mut second = run("1").spawn();
+    second.line(0);
+    run("1").fails(&["kept: another run has its image there"]);
+    // The first one writes no image over the second one's.
+    crate::sys::kill(first.pid(), libc::SIGUSR1).unwrap();
+    eventually("the first one's refusal", || {
+        first.errors().contains("a later run of this job has").then_some(())
+    });
+    assert!(!ctx.path("kept/last").exists());
+    for run in [first, second] {
+        crate::sys::kill(run.pid(), libc::SIGKILL).unwrap();
+        run.wait();
+    }
+}
+
+fn the_image_of_another_run_stays(ctx: &Ctx) {
+    let mut run = kept_in(ctx, "kept", &[], &["ready", "until /seen/go"]).spawn();
+    run.line(0);
+    // As where there are no locks.
+    let last = image(ctx, "kept/last", |_| {});
+    ctx.file("seen/go", "");
+    let out = run.wait();
+    assert_eq!(
+        (out.code, out.stderr.contains("kept/last is not of this run, and stays")),
+        (0, true),
+        "{out:?}"
+    );
+    assert!(last.join("rt.json").exists());
+    // What it has written itself goes.
+    fs::remove_dir_all(&last).unwrap();
+    fs::remove_file(ctx.path("seen/go")).unwrap();
+    let mut run = kept_in(ctx, "kept", &["--checkpoint-every=600"], &["ready", "until /seen/go"]).spawn();
+    run.line(0);
+    crate::sys::kill(run.pid(), libc::SIGALRM).unwrap();
+    eventually("its image", || last.join("rt.json").exists().then_some(()));
+    ctx.file("seen/go", "");
+    let out = run.wait();
+    assert_eq!((out.code, last.exists()), (0, false), "{out:?}");
 }
 
 /// A directory with a cuda-checkpoint (see cuda.rs).
@@ -603,4 +725,10 @@ fn forks_that_fail(ctx: &Ctx) {
     ctx.rt(["state", "first"]).fails(&["does not exist"]);
     // Where the images of clones are.
     assert!(!ctx.path("state/.clones").exists());
+    container.kill("KILL");
+    container.ended();
+    fork(&["new"]).fails(&["container not running", id]);
+    let created = ctx.create(&ctx.bundle().ops(&["ready"]));
+    let fork = rt(ctx, &["fork", &created.id, "new"]).env("RT_CRIU", some_criu(ctx));
+    fork.fails(&["cannot be checkpointed in created state"]);
 }

@@ -44,7 +44,7 @@ use rt_spec::caller_request::{CallerRequest, Program};
 use rt_spec::emulation::RootEmulation;
 use rt_spec::rootless::{self, Adapted};
 use rt_spec::{Config, Linux, SHARES_FILES, annotations};
-use rt_sys::caller::Caller;
+use rt_sys::caller::{Caller, Privilege};
 use rt_sys::caps;
 use rt_sys::error::Result;
 use rt_sys::mount::Propagation;
@@ -479,6 +479,14 @@ impl Plan {
             }
             _ => Ok(()),
         }
+    }
+
+    /// True where the kernel suspends the program's filters for no tracer of `caller`'s, or a checkpoint has others in their place.
+    pub(super) fn hides_filters(&self, caller: &Caller) -> bool {
+        let in_user =
+            self.makes(Namespace::User) || self.join.iter().any(|(kind, _)| *kind == Namespace::User);
+        let is_another = self.process.seccomp.as_ref().is_some_and(SeccompPlan::is_kept_as_another);
+        in_user || is_another || caller.privilege != Privilege::Root
     }
 
     /// True where programs of the image run as children of init before it becomes the program.

@@ -81,6 +81,8 @@ pub(crate) struct ProcessPlan {
     /// The program's path may be one of the host: Slurm looks its name up there. Where the container lacks it, the name is
     /// looked up in the container.
     pub looked_up: bool,
+    /// The program comes from an image of its memory: `args` do not say what it is, and nobody looks for them.
+    pub is_restored: bool,
 }
 
 /// Priority of input and output (ioprio_set(2)).
@@ -203,6 +205,7 @@ impl ProcessPlan {
             keep_fd: None,
             job_cwd: None,
             looked_up: false,
+            is_restored: false,
         };
         if let Some(linux) = linux {
             plan.set_linux(linux)?;

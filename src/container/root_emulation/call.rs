@@ -1,14 +1,7 @@
 //! Which call asks for what. Pure.
 
 use rt_sys::notify::Call;
-
-/// `AUDIT_ARCH_*` of this machine (linux/audit.h).
-#[cfg(target_arch = "x86_64")]
-const NATIVE: u32 = 0xc000_003e;
-#[cfg(target_arch = "aarch64")]
-const NATIVE: u32 = 0xc000_00b7;
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-const NATIVE: u32 = 0;
+use rt_sys::seccomp::NATIVE;
 
 /// Calls of x32 are those of x86-64 with this bit.
 const X32_BIT: i32 = 0x4000_0000;
