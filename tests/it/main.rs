@@ -12,6 +12,7 @@ mod build_contexts;
 mod build_copies;
 mod build_outputs;
 mod build_stages;
+mod build_streams;
 mod build_times;
 mod caller;
 mod cgroup;
@@ -109,6 +110,7 @@ fn tests() -> Vec<runner::Test> {
         build_copies::tests(),
         build_outputs::tests(),
         build_stages::tests(),
+        build_streams::tests(),
         build_times::tests(),
         caller::tests(),
         host_files::tests(),

@@ -9,6 +9,7 @@
 //! | `remote.rs` | what URLs name |
 //! | `copy.rs` | COPY and ADD |
 //! | `exec.rs` | RUN, as a container of `rt` |
+//! | `said.rs` | what RUN says, on its way to the caller |
 //! | `mount.rs` | the build's namespaces and overlays |
 //! | `mount_points.rs` | what RUN lacks to mount on, and that it is in no layer |
 //! | `place.rs` | layers by key, and what else stays between builds |
@@ -31,6 +32,7 @@ mod owners;
 mod place;
 mod registry_cache;
 mod remote;
+mod said;
 mod side_by_side;
 mod stage;
 pub(crate) mod variables;
