@@ -707,12 +707,13 @@ fn shared_files_are_not_written_to(ctx: &Ctx) {
 fn heredocs(ctx: &Ctx) {
     context(ctx);
     let file = format!(
-        "{BASE}ENV V=val\nCOPY <<one <<\"two\" /d/\n$V ${{V}}\none\n$V\ntwo\nCOPY <<-E /single\n\ttab\n\tE\nRUN <<E\nwrite /from-run x\nE\nRUN <<E\n#!/probe /dev/pipes\nE\n"
+        "{BASE}ENV V=val\nCOPY <<one <<\"two\" /d/\n$V ${{V}}\none\n$V\ntwo\nCOPY <<-E /single\n\ttab\n\tE\nRUN <<E\nwrite /from-run x\nE\nRUN <<  'a b'\nwrite /by-blank y\na b\nCOPY << 'x y' << two /d/\n$V\nx y\n$V\ntwo\nRUN <<E\n#!/probe /dev/pipes\nE\n"
     );
     let out = build(ctx, &file, &[]).run();
     // The last one is a program by its first line: the probe gets its path as an operation that it does not know.
     assert_eq!(out.code, 0, "{out:?}");
-    assert_eq!((read(ctx, &out, "d/one"), read(ctx, &out, "d/two")), ("val val\n".into(), "$V\n".into()));
+    assert_eq!((read(ctx, &out, "d/one"), read(ctx, &out, "d/two")), ("val val\n".into(), "val\n".into()));
+    assert_eq!((read(ctx, &out, "by-blank"), read(ctx, &out, "d/x y")), ("y".into(), "$V\n".into()));
     assert_eq!((read(ctx, &out, "single"), read(ctx, &out, "from-run")), ("tab\n".into(), "x".into()));
 }
 
@@ -1360,6 +1361,14 @@ fn triggers_run_once(ctx: &Ctx) {
         build(ctx, "FROM base\nRUN write /a 1\n", &[]),
         &["line 1: FROM base: ONBUILD COPY file", "not found"],
     );
+    // Texts go with their trigger.
+    let file = format!(
+        "{BASE}ONBUILD COPY <<-E <<'F' /d/\n\t$V\n\tE\n$V\nF\nONBUILD RUN << 'G'\nwrite /made x\nG\n"
+    );
+    built(ctx, &file, &["-t", "texts"]);
+    let out = built(ctx, "FROM texts\n", &["--build-arg", "V=ignored"]);
+    let made = ["d/E", "d/F", "made"].map(|path| read(ctx, &out, path));
+    assert_eq!(made, ["\n", "$V\n", "x"]);
     // An image that a trigger takes files from is got before the first one runs.
     let file = format!("{BASE}ONBUILD RUN write /a 1\nONBUILD COPY --from=oci:/not/there:t a b\n");
     built(ctx, &file, &["-t", "base"]);

@@ -262,11 +262,8 @@ impl Stage {
                 self.config.insert("Healthcheck".into(), check);
             }
             Kind::Onbuild(text) => {
-                if !instruction.heredocs.is_empty() {
-                    bail!("a heredoc in ONBUILD is not supported");
-                }
                 let mut triggers = strings(&self.config, "OnBuild");
-                triggers.push(text.clone());
+                triggers.push(with_heredocs(text, &instruction.heredocs));
                 self.config.insert("OnBuild".into(), json!(triggers));
                 return Ok(());
             }
@@ -367,10 +364,7 @@ impl Stage {
             (Command::Shell(text), [only]) if dockerfile::is_heredoc(text) => {
                 self.command(&Command::Shell(only.text()))
             }
-            (Command::Shell(text), all) => {
-                let parts = all.iter().map(|heredoc| format!("\n{}{}", heredoc.content, heredoc.name));
-                self.command(&Command::Shell(format!("{text}{}", parts.collect::<String>())))
-            }
+            (Command::Shell(text), all) => self.command(&Command::Shell(with_heredocs(text, all))),
             (Command::Exec(_), _) => bail!("RUN in JSON form takes no heredoc"),
         };
         if args.is_empty() {
@@ -511,14 +505,10 @@ impl Stage {
                 text.map(|text| (heredoc, text)).map_err(Error::new)
             })
             .collect::<Result<_>>()?;
-        let files: Vec<&String> = sources
-            .into_iter()
-            .filter(|source| heredocs.is_empty() || !dockerfile::is_heredoc(source))
-            .collect();
         let source = builder.source(self.number, instruction.flag("from"))?;
         let origin = source.origin(builder, &exclude);
         let mut found = Vec::new();
-        for file in &files {
+        for file in &sources {
             found.extend(match keeps_parents {
                 true => origin.find_with_parents(file, builder.interrupt)?,
                 false => origin.find(file, builder.interrupt)?,
@@ -533,8 +523,8 @@ impl Stage {
             bail!("{to}: with more than one source the destination must be a directory and end in /");
         }
         if several
-            && files.iter().all(|file| dockerfile::glob::is_pattern(file))
-            && files.len() == 1
+            && sources.iter().all(|source| dockerfile::glob::is_pattern(source))
+            && sources.len() == 1
             && heredocs.is_empty()
             && !to.ends_with('/')
         {
@@ -584,6 +574,12 @@ impl Stage {
         self.note(&format!("{} # buildkit", instruction.text), Some(&layer));
         Ok(())
     }
+}
+
+/// A text with its heredocs behind it, as they are written.
+fn with_heredocs(text: &str, heredocs: &[Heredoc]) -> String {
+    let texts = heredocs.iter().map(|heredoc| format!("\n{}{}", heredoc.content, heredoc.name));
+    [text.to_owned()].into_iter().chain(texts).collect()
 }
 
 /// The flags of ADD.
