@@ -11,7 +11,7 @@ use std::process::Command;
 tests! {
     BOTH {
         parents_of_what_is_copied, parents_that_are_not_there, directories_only_for_what_is_in_them, directories_that_are_there_already,
-        links_to_what_is_left_out, archives_replace_kinds, links_of_an_archive,
+        directories_on_the_way, links_to_what_is_left_out, archives_replace_kinds, links_of_an_archive,
     }
 }
 
@@ -250,4 +250,33 @@ fn links_of_an_archive(ctx: &Ctx) {
     let there = tree(ctx, &out, "to");
     assert_eq!(there, ["absolute", "file", "in/", "in/file", "root/", "root/file", "up"]);
     assert_eq!(tree(ctx, &out, "root"), Vec::<String>::new());
+}
+
+/// What --chmod says is the mode of the directories, too, that are made for what is copied, but for those of an archive.
+fn directories_on_the_way(ctx: &Ctx) {
+    let dir = context(ctx);
+    put(ctx, "src/private/key", "x");
+    let tar = Command::new("tar").args(["-cf", "a.tar", "src/private/key"]).current_dir(&dir).status();
+    assert!(tar.unwrap().success());
+    let copies = "COPY --chmod=700 src /s\nCOPY --chmod=750 src/private/key /p/q/key\nCOPY --chmod=2750 <<E /h/\nE\n\
+        COPY src /plain/sub\nCOPY --chmod=700 src/private/key /plain/key\nCOPY --link --chmod=711 src /l/m\nADD --chmod=700 a.tar /a/\n";
+    let out = built(ctx, &format!("FROM scratch\n{copies}"), &[]);
+    for (path, wanted) in [
+        ("s", 0o700),
+        ("s/private", 0o700),
+        ("s/private/key", 0o700),
+        ("p", 0o750),
+        ("p/q", 0o750),
+        ("h", 0o750),
+        ("h/E", 0o2750),
+        ("plain", 0o755),
+        ("plain/sub", 0o755),
+        ("plain/key", 0o700),
+        ("l", 0o711),
+        ("l/m", 0o711),
+        ("a", 0o755),
+        ("a/src/private/key", 0o700),
+    ] {
+        assert_eq!(mode(ctx, &out, path), wanted, "{path}");
+    }
 }

@@ -545,8 +545,19 @@ impl Write for WithHoles<'_> {
     }
 }
 
-/// The mode of directories that are made on the way.
-const DIR_MODE: u32 = 0o755;
+/// What directories are like that are made on the way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NewDirs {
+    owner: Owner,
+    mode: u32,
+}
+
+impl NewDirs {
+    /// Directories that everybody can read.
+    pub(super) fn of(owner: Owner) -> NewDirs {
+        NewDirs { owner, mode: 0o755 }
+    }
+}
 
 impl Destination<'_> {
     /// Copies `found`, which have this digest; with `unpacks`, archives among them are unpacked.
@@ -633,13 +644,20 @@ impl Destination<'_> {
         Ok((self.make_dirs(parent)?, name.to_owned()))
     }
 
-    /// The owner of directories that are made on the way.
-    fn parents(&self) -> Owner {
+    /// The owner of what has none of its own.
+    fn owner(&self) -> Owner {
         self.owner.unwrap_or(Owner::ROOT)
     }
 
+    /// Opens the directory that things are copied into; what is made of it has the mode of --chmod, less its set-id bits.
     fn make_dirs(&self, path: &str) -> Result<OwnedFd> {
-        make_dirs(self.root, path, self.parents())
+        let new = NewDirs::of(self.owner());
+        make_dirs(self.root, path, NewDirs { mode: self.mode.map_or(new.mode, |mode| mode & 0o777), ..new })
+    }
+
+    /// The same for an archive, of whose directories only its own headers and the flags for all of its entries say something.
+    fn make_dirs_of_archive(&self, path: &str) -> Result<OwnedFd> {
+        make_dirs(self.root, path, NewDirs::of(self.owner()))
     }
 
     /// Makes a directory, or gives the one that is there the mode of the source's; as BuildKit does, the owner and the time as
@@ -715,7 +733,7 @@ impl Destination<'_> {
         disk::unlink(dir.as_fd(), name.as_bytes())?;
         let file = disk::create_file(dir.as_fd(), name.as_bytes(), 0o600)?;
         disk::Named(&file).write_all(text.as_bytes()).context(|| format!("write {path}"))?;
-        owner::record(file.as_fd(), self.parents())?;
+        owner::record(file.as_fd(), self.owner())?;
         disk::set_mode(file.as_fd(), self.mode.unwrap_or(0o644))
     }
 
@@ -750,7 +768,7 @@ impl Destination<'_> {
         }
         let mut reader = Reader::new(head.as_slice().chain(BufReader::with_capacity(128 << 10, plain)));
         // As if the archive were unpacked in a root of its own: no link leads out of the destination.
-        let top = self.make_dirs(self.path)?;
+        let top = self.make_dirs_of_archive(self.path)?;
         let inside = Destination { root: top.as_fd(), path: "/", ..*self };
         while let Some(header) = reader.next().context(|| "read the archive")? {
             interrupt.check()?;
@@ -782,7 +800,7 @@ impl Destination<'_> {
         // What came later has changed them.
         for (path, mtime) in directories.into_iter().rev() {
             let path = String::from_utf8_lossy(&path).into_owned();
-            let dir = self.make_dirs(&path)?;
+            let dir = self.make_dirs_of_archive(&path)?;
             disk::set_times(disk::reopen_self(dir.as_fd())?.as_fd(), mtime)?;
         }
         Ok(())
@@ -796,7 +814,7 @@ impl Destination<'_> {
         if !device && !name.starts_with(".wh.") {
             return self.entry(header, reader);
         }
-        let dir = self.make_dirs(parent)?;
+        let dir = self.make_dirs_of_archive(parent)?;
         if name == ".wh..wh..opq" {
             disk::set_xattr(disk::reopen_self(dir.as_fd())?.as_fd(), b"user.overlay.opaque", b"y")?;
             return Ok(());
@@ -829,7 +847,7 @@ impl Destination<'_> {
         let path = within(&header.path)?;
         let owner = self.owner.unwrap_or_else(|| Owner::of_header(header.uid, header.gid));
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", &path));
-        let (dir, name) = (self.make_dirs(parent)?, name.as_bytes());
+        let (dir, name) = (self.make_dirs_of_archive(parent)?, name.as_bytes());
         let dir = dir.as_fd();
         let is_dir = header.kind == EntryKind::Directory;
         match name.is_empty() {
@@ -839,7 +857,7 @@ impl Destination<'_> {
             false => clear(dir, name, is_dir)?,
         }
         if is_dir {
-            let dir = self.make_dirs(&path)?;
+            let dir = self.make_dirs_of_archive(&path)?;
             let dir = disk::reopen_self(dir.as_fd())?;
             owner::replace(dir.as_fd(), owner)?;
             return disk::set_mode(dir.as_fd(), self.mode.unwrap_or(header.mode));
@@ -857,7 +875,7 @@ impl Destination<'_> {
             EntryKind::Hardlink => {
                 let target = within(&header.link)?;
                 let (target, last) = target.rsplit_once('/').unwrap_or(("", &target));
-                return disk::link(self.make_dirs(target)?.as_fd(), last.as_bytes(), dir, name);
+                return disk::link(self.make_dirs_of_archive(target)?.as_fd(), last.as_bytes(), dir, name);
             }
             EntryKind::File => {
                 let mut file = disk::create_file(dir, name, 0o600)?;
@@ -916,15 +934,15 @@ fn clear(dir: BorrowedFd, name: &[u8], becomes_dir: bool) -> Result<()> {
     }
 }
 
-/// Opens the directory `path` in `root`, links followed inside, and makes what of it is missing, which belongs to `owner`.
-pub(super) fn make_dirs(root: BorrowedFd, path: &str, owner: Owner) -> Result<OwnedFd> {
-    make_dirs_by(root, path, owner, MOST_LINKS)
+/// Opens the directory `path` in `root`, links followed inside, and makes what of it is missing.
+pub(super) fn make_dirs(root: BorrowedFd, path: &str, new: NewDirs) -> Result<OwnedFd> {
+    make_dirs_by(root, path, new, MOST_LINKS)
 }
 
 /// A path leads over no more links to what is not there, as the kernel has it (path_resolution(7)).
 const MOST_LINKS: usize = 40;
 
-fn make_dirs_by(root: BorrowedFd, path: &str, owner: Owner, links: usize) -> Result<OwnedFd> {
+fn make_dirs_by(root: BorrowedFd, path: &str, new: NewDirs, links: usize) -> Result<OwnedFd> {
     let mut dir = disk::open_dir_again(root)?;
     let mut done = String::new();
     for part in path.split('/').filter(|part| !matches!(*part, "" | ".")) {
@@ -939,13 +957,13 @@ fn make_dirs_by(root: BorrowedFd, path: &str, owner: Owner, links: usize) -> Res
         let shown = || format!("make directory /{done}");
         dir = match open() {
             Err(Errno::NOENT) => {
-                match rustix::fs::mkdirat(&dir, part, rustix::fs::Mode::from_raw_mode(DIR_MODE)) {
+                match rustix::fs::mkdirat(&dir, part, rustix::fs::Mode::from_raw_mode(new.mode)) {
                     Ok(()) => {
-                        let new = open().context(shown)?;
-                        if owner != Owner::ROOT {
-                            owner::record(disk::reopen_self(new.as_fd())?.as_fd(), owner)?;
+                        let made = open().context(shown)?;
+                        if new.owner != Owner::ROOT {
+                            owner::record(disk::reopen_self(made.as_fd())?.as_fd(), new.owner)?;
                         }
-                        new
+                        made
                     }
                     // A link to what is not there: that is made.
                     Err(Errno::EXIST) if links > 0 => {
@@ -957,7 +975,7 @@ fn make_dirs_by(root: BorrowedFd, path: &str, owner: Owner, links: usize) -> Res
                         let within = within.strip_prefix(&top).unwrap_or(Path::new("")).to_string_lossy();
                         let target =
                             if target.starts_with('/') { target.to_owned() } else { join(&within, target) };
-                        make_dirs_by(root, &target, owner, links - 1)?
+                        make_dirs_by(root, &target, new, links - 1)?
                     }
                     Err(e) => return Err(e).context(shown),
                 }

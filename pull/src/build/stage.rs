@@ -11,7 +11,7 @@ use dockerfile::{Command, Healthcheck, Heredoc, Instruction, Kind, Mount, MountK
 use serde_json::{Map, Value, json};
 
 use super::context::Local;
-use super::copy::{self, Destination, Origin};
+use super::copy::{self, Destination, NewDirs, Origin};
 use super::exec::{self, Ended, Run};
 use super::mount::{self, Mounted};
 use super::owners;
@@ -333,7 +333,7 @@ impl Stage {
                 Err(e) => return Err(e).context(|| dir.clone()),
             };
             let owner = Owner { uid: user.uid, gid: user.gid };
-            copy::make_dirs(stage.root.as_fd(), &dir, owner).map(drop)
+            copy::make_dirs(stage.root.as_fd(), &dir, NewDirs::of(owner)).map(drop)
         })?;
         self.config.insert("WorkingDir".into(), json!(dir));
         self.note(&format!("WORKDIR {dir}"), Some(&layer));
