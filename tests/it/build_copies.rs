@@ -11,7 +11,7 @@ use std::process::Command;
 tests! {
     BOTH {
         parents_of_what_is_copied, parents_that_are_not_there, directories_only_for_what_is_in_them, directories_that_are_there_already,
-        directories_on_the_way, links_to_what_is_left_out, archives_replace_kinds, links_of_an_archive,
+        directories_on_the_way, patterns_that_are_none, links_to_what_is_left_out, archives_replace_kinds, links_of_an_archive,
     }
 }
 
@@ -82,6 +82,21 @@ fn parents_of_what_is_copied(ctx: &Ctx) {
     assert_eq!((mode(ctx, &out, "to/a"), mode(ctx, &out, "to/x")), (0o711, 0o700));
     assert_eq!(tree(ctx, &out, "flat"), ["y.txt"]);
     is_clean(ctx);
+}
+
+/// What moby's patternmatcher refuses is refused, with the file that has it and its line there.
+fn patterns_that_are_none(ctx: &Ctx) {
+    context(ctx);
+    for (bad, shown) in [("[-x]", "[-x]"), ("!/[a-b-c]", "[a-b-c]")] {
+        put(ctx, ".dockerignore", &format!("a\n# b\n{bad}\n"));
+        let why = format!(".dockerignore: line 3: {shown:?}: not a pattern");
+        refused(build(ctx, "FROM scratch\nCOPY . /\n", &[]), &[&why]);
+    }
+    put(ctx, ".dockerignore", "");
+    refused(
+        build(ctx, "FROM scratch\nCOPY --exclude=[-] . /\n", &[]),
+        &["line 2: COPY --exclude=[-] . /: \"[-]\": not a pattern"],
+    );
 }
 
 fn parents_that_are_not_there(ctx: &Ctx) {

@@ -485,7 +485,7 @@ impl Stage {
         let remotes = urls.iter().map(|url| Added::new(url, &flags)).collect::<Result<Vec<_>>>()?;
         let excluded: Vec<String> =
             instruction.values("exclude").map(|text| self.expand(builder, text)).collect::<Result<_>>()?;
-        let exclude = Ignore::new(&excluded.join("\n")).map_err(Error::new)?;
+        let exclude = Ignore::of_patterns(&excluded).map_err(Error::new)?;
         // As a text, before any link counts.
         let is_named_directory = to.ends_with('/') || matches!(to.rsplit('/').next(), Some("." | ".."));
         let mut to = format!("/{}", dockerfile::ignore::clean(&self.absolute(to)));
