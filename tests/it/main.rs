@@ -10,6 +10,7 @@ mod build;
 mod build_cache;
 mod build_contexts;
 mod build_copies;
+mod build_flags;
 mod build_outputs;
 mod build_stages;
 mod build_streams;
@@ -108,6 +109,7 @@ fn tests() -> Vec<runner::Test> {
         build_cache::tests(),
         build_contexts::tests(),
         build_copies::tests(),
+        build_flags::tests(),
         build_outputs::tests(),
         build_stages::tests(),
         build_streams::tests(),

@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -26,9 +27,30 @@ use rt_spec::{ANNOTATION_NAME, ANNOTATION_ROOT_EMULATION, ANNOTATION_USER, DEFAU
 use rt_sys::error::{Context, Result};
 use rt_sys::{disk, err, fd, look, start};
 
+/// No file of hosts is longer.
+const LONGEST_HOSTS: usize = 4 << 20;
+
+/// This machine's file of hosts with more lines, in the directory `memory`; none where there are none.
+pub(super) fn hosts_file(more: &[(String, IpAddr)], memory: &Path) -> Result<Option<PathBuf>> {
+    if more.is_empty() {
+        return Ok(None);
+    }
+    // The first line that has a name counts.
+    let mut text: String = more.iter().map(|(name, address)| format!("{address}\t{name}\n")).collect();
+    if let Some(own) = network_files().find(|path| is_hosts(path)) {
+        let own = fd::read_if_regular(Path::new(own), LONGEST_HOSTS)?;
+        text.push_str(&String::from_utf8_lossy(&own.unwrap_or_default()));
+    }
+    private_file(memory, text.as_bytes(), 0o644).map(Some)
+}
+
 /// Files of the host that a program needs to reach other machines.
 fn network_files() -> impl Iterator<Item = &'static str> {
-    HOST_FILES.into_iter().filter(|path| path.ends_with("/hosts") || path.ends_with("/resolv.conf"))
+    HOST_FILES.into_iter().filter(|path| is_hosts(path) || path.ends_with("/resolv.conf"))
+}
+
+fn is_hosts(path: &str) -> bool {
+    path.ends_with("/hosts")
 }
 
 /// How often somebody who waits for a container looks whether it is to end.
@@ -49,6 +71,8 @@ pub(super) struct Run<'a> {
     pub user: &'a User,
     /// It has loopback alone.
     pub no_network: bool,
+    /// The file of hosts that it has in place of this machine's.
+    pub hosts: Option<&'a Path>,
     /// Mounts besides those that every container has.
     pub mounts: Vec<Value>,
     /// What becomes of the owners that root gives.
@@ -148,8 +172,10 @@ fn config(run: &Run, root: &Path) -> Result<Value> {
             namespaces.retain(|namespace| namespace["type"] != "network");
         }
         for path in network_files() {
-            if look::exists(path)? {
-                mounts.push(bind(Path::new(path), path, true));
+            match run.hosts.filter(|_| is_hosts(path)) {
+                Some(hosts) => mounts.push(bind(hosts, path, true)),
+                None if look::exists(path)? => mounts.push(bind(Path::new(path), path, true)),
+                None => {}
             }
         }
     }

@@ -40,6 +40,7 @@ pub(crate) mod variables;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io::Read;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -126,10 +127,16 @@ pub(crate) struct BuildOptions {
     pub arguments: Vec<(String, String)>,
     /// `--label`
     pub labels: Vec<(String, String)>,
+    /// `--annotation`
+    pub annotations: Vec<(String, String)>,
     /// `--secret`
     pub secrets: Vec<Secret>,
     /// Nothing that is kept is used.
     pub no_cache: bool,
+    /// `--no-cache-filter`: stages for which that is so, in small letters.
+    pub no_cache_for: Vec<String>,
+    /// How many stages are built at once, where the caller says it.
+    pub jobs: Option<usize>,
     /// `--timestamp`: the time of all files and of the image, in seconds since 1970.
     pub timestamp: Option<i64>,
     /// How the layers of a layout or an archive are stored.
@@ -138,6 +145,8 @@ pub(crate) struct BuildOptions {
     pub caches: Caches,
     /// `--network none`: RUN that names no network has none.
     pub no_network: bool,
+    /// `--add-host`: more lines for the file of hosts that RUN sees.
+    pub hosts: Vec<(String, IpAddr)>,
     /// What becomes of the owners that root gives in RUN.
     pub emulation: RootEmulation,
     /// Nothing is said but errors and warnings, and what RUN says.
@@ -215,6 +224,8 @@ struct Builder<'a> {
     globals: BTreeMap<String, String>,
     /// What the caller's environment says of proxies: RUN has it, and no key and no history.
     proxies: Vec<(String, String)>,
+    /// The file of hosts for RUN, where it is not that of this machine.
+    hosts: Option<PathBuf>,
     place: Place,
     // Before the session, in whose directory it is mounted: the fields go in this order.
     memory: Mounted,
@@ -290,6 +301,7 @@ pub(crate) fn build(
     let memory = session.path.join("memory");
     std::fs::create_dir(&memory).context(|| format!("make {}", memory.display()))?;
     let memory = mount::memory(&memory)?;
+    let hosts = exec::hosts_file(&options.hosts, memory.path())?;
     let instructions = file.instructions.clone();
     let mut builder = Builder {
         options,
@@ -300,6 +312,7 @@ pub(crate) fn build(
         nothing: Ignore::default(),
         globals: BTreeMap::new(),
         proxies: variables::proxies(),
+        hosts,
         place,
         memory,
         session,
@@ -750,6 +763,15 @@ impl Builder<'_> {
         let kept = kept.map_err(|e| e.context(format_args!("image {name}")))?;
         images.insert(key, (path.clone(), kept));
         Ok(path)
+    }
+
+    /// True where layers of builds before may be taken for stage `number`.
+    fn uses_cache(&self, number: usize) -> bool {
+        let name = match &self.stages[number][0].kind {
+            Kind::From { name: Some(name), .. } => name.to_ascii_lowercase(),
+            _ => number.to_string(),
+        };
+        !self.options.no_cache && !self.options.no_cache_for.contains(&name)
     }
 
     /// What keeps others from making the layer of this key.

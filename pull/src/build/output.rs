@@ -302,7 +302,9 @@ fn image_of(
     }
     image.insert("config".into(), Value::Object(stage.config.clone()));
     image.insert("history".into(), Value::Array(history(stage, parts, builder.created.as_deref())));
-    Ok(SourceBundle::built(trees, Built { config: Value::Object(image), compression }))
+    let annotations = builder.options.annotations.iter().map(|(name, value)| (name.clone(), json!(value)));
+    let annotations = annotations.collect();
+    Ok(SourceBundle::built(trees, Built { config: Value::Object(image), annotations, compression }))
 }
 
 /// The history, which has as many entries that are not empty as there are layers: those of the base are one layer now. Those of this

@@ -289,7 +289,7 @@ impl Stage {
         };
         let maker = builder.maker(&key);
         let _alone = super::lock(&maker);
-        let use_cache = !builder.options.no_cache;
+        let use_cache = builder.uses_cache(self.number);
         let kept = if use_cache { builder.place.find(&key)? } else { None };
         let is_needed = use_cache && kept.is_none();
         let elsewhere = registry_cache::find(builder, &mut self.chain, what, is_on_chain, is_needed)?;
@@ -388,7 +388,20 @@ impl Stage {
         let user = text_of(&self.config, "User");
         let texts: Vec<&str> = scripts.iter().map(|heredoc: &Heredoc| heredoc.content.as_str()).collect();
         let emulation = builder.options.emulation;
-        let what = json!(["run", args, env, cwd, user, no_network, counted, texts, emulation.as_str()]);
+        let mut what = vec![
+            json!("run"),
+            json!(args),
+            json!(env),
+            json!(cwd),
+            json!(user),
+            json!(no_network),
+            json!(counted),
+            json!(texts),
+            json!(emulation.as_str()),
+        ];
+        // Their names count, and where they are does not.
+        what.extend(builder.options.hosts.iter().map(|(name, _)| json!(["host", name])));
+        let what = Value::Array(what);
         let shown = self.shown.clone();
         let marks =
             emulation != RootEmulation::Off && !["", "0", "root", "0:0", "root:root"].contains(&&*user);
@@ -413,6 +426,7 @@ impl Stage {
                 cwd: &cwd,
                 user: &user,
                 no_network,
+                hosts: builder.hosts.as_deref(),
                 mounts: binds,
                 emulation,
                 prefix: builder.has_prefixes.then_some(&*shown),
