@@ -16,6 +16,7 @@ use dockerfile::include::Include;
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
+use super::inflate;
 use oci_content::digest::{Digest, Hasher};
 use oci_content::interrupt::Interrupt;
 use oci_layer::owner::{self, Owner};
@@ -753,13 +754,13 @@ impl Destination<'_> {
         let mut hashed = hasher.clone();
         item.hash_head(&mut hashed);
         let mut source = Hashed { file, hasher: &mut hashed, length: 0 };
-        let plain = decode::plain(BufReader::with_capacity(128 << 10, &mut source)).map_err(|_| {
-            err!("an archive of bzip2 or xz, which is not unpacked")
-                .hint("gzip, zstd and plain tar are unpacked")
-        })?;
+        let plain = inflate::plain(BufReader::with_capacity(128 << 10, &mut source))?;
         let mut plain = plain.take(decode::bomb_limit(item.metadata.len()));
         let mut head = Vec::new();
         let read = plain.by_ref().take(tar::HEAD as u64).read_to_end(&mut head);
+        if let Some(e) = read.as_ref().err().and_then(inflate::wants_memory) {
+            return Err(e);
+        }
         // What has no header of an archive at its beginning is a file as any other. Behind one, what is wrong is an error.
         if read.is_err() || !tar::is_head(&head) {
             drop(plain);

@@ -8,6 +8,7 @@
 //! | `context.rs` | the directories that files are taken from |
 //! | `remote.rs` | what URLs name |
 //! | `copy.rs` | COPY and ADD |
+//! | `inflate.rs` | what compresses an archive |
 //! | `exec.rs` | RUN, as a container of `rt` |
 //! | `said.rs` | what RUN says, on its way to the caller |
 //! | `mount.rs` | the build's namespaces and overlays |
@@ -24,6 +25,7 @@
 mod context;
 mod copy;
 mod exec;
+mod inflate;
 mod kept_image;
 mod mount;
 mod mount_points;
