@@ -26,7 +26,7 @@ mod mount;
 pub mod words;
 
 pub use lines::MOST_BYTES;
-pub use mount::{Mount, MountKind};
+pub use mount::{Mount, MountKind, Sharing};
 
 use std::fmt;
 

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use dockerfile::ignore::Ignore;
-use dockerfile::{Command, Healthcheck, Heredoc, Instruction, Kind, Mount, MountKind, words};
+use dockerfile::{Command, Healthcheck, Heredoc, Instruction, Kind, Mount, MountKind, Sharing, words};
 use serde_json::{Map, Value, json};
 
 use super::context::Local;
@@ -22,7 +22,7 @@ use super::{Builder, Secret};
 use crate::image_config::{self, User};
 use crate::manifest::Execution;
 use oci_content::digest::Digest;
-use oci_layer::owner::Owner;
+use oci_layer::owner::{self, Owner};
 use rt_spec::emulation::RootEmulation;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::rootfs::open_in;
@@ -748,15 +748,23 @@ fn mounted(
                 json!({ "destination": target, "type": "tmpfs", "source": "tmpfs", "options": options }),
             );
         }
-        MountKind::Cache { id, mode, readonly, locked } => {
+        MountKind::Cache { id, mode, uid, gid, readonly, sharing } => {
             let id = id.clone().unwrap_or_else(|| dockerfile::ignore::clean(&target));
-            let dir = builder.place.cache(&id, *mode)?;
-            if *locked {
+            let owner = Owner { uid: *uid, gid: *gid };
+            let dir = match sharing {
+                Sharing::Private => {
+                    let (dir, lock) = builder.place.private_cache(&id, *mode, owner)?;
+                    held.push(Box::new(lock));
+                    dir
+                }
+                Sharing::Shared | Sharing::Locked => builder.place.cache(&id, *mode, owner)?,
+            };
+            if *sharing == Sharing::Locked {
                 held.push(Box::new(place::alone_in(&dir, builder.interrupt)?));
             }
             binds.push(exec::bind(&dir, &target, *readonly));
         }
-        MountKind::Secret { id, mode, required, variable } => {
+        MountKind::Secret { id, mode, uid, gid, required, variable } => {
             let Some(secret) = builder.options.secrets.iter().find(|secret| secret.id == *id) else {
                 if *required {
                     return Err(err!("--mount=type=secret: no secret {id:?}")
@@ -772,6 +780,8 @@ fn mounted(
             }
             if variable.is_none() || !mount.target.is_empty() {
                 let file = exec::private_file(builder.memory.path(), &value, *mode)?;
+                let open = std::fs::File::open(&file).context(|| format!("open {}", file.display()))?;
+                owner::record_of_mode(open.as_fd(), Owner { uid: *uid, gid: *gid }, *mode, None)?;
                 let target = if mount.target.is_empty() { format!("/run/secrets/{id}") } else { target };
                 let mut bind = exec::bind(&file, &target, true);
                 bind["options"] = json!(["bind", "ro", "nosuid", "nodev", "noexec"]);
