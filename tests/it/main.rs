@@ -10,6 +10,7 @@ mod build;
 mod build_cache;
 mod build_contexts;
 mod build_copies;
+mod build_errors;
 mod build_flags;
 mod build_outputs;
 mod build_stages;
@@ -109,6 +110,7 @@ fn tests() -> Vec<runner::Test> {
         build_cache::tests(),
         build_contexts::tests(),
         build_copies::tests(),
+        build_errors::tests(),
         build_flags::tests(),
         build_outputs::tests(),
         build_stages::tests(),

@@ -447,7 +447,7 @@ impl Item {
                 break;
             }
             hasher.update(&buffer[..n]);
-            out.write_all(&buffer[..n]).context(|| format!("write {}", self.relative))?;
+            out.write_all(&buffer[..n])?;
             total += n as u64;
         }
         self.require_length(total)
@@ -535,7 +535,7 @@ struct WithHoles<'a> {
 impl Write for WithHoles<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if bytes.iter().any(|byte| *byte != 0) {
-            self.file.write_all_at(bytes, self.length)?;
+            self.file.write_all_at(bytes, self.length).map_err(|e| disk::Named(self.file).name(e))?;
         }
         self.length += bytes.len() as u64;
         Ok(bytes.len())

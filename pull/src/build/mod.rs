@@ -263,6 +263,18 @@ struct Builder<'a> {
     measuring: Mutex<Option<output::Measuring>>,
 }
 
+/// Of an instruction so many characters are shown.
+const MOST_SHOWN: usize = 300;
+
+/// The beginning of an instruction, on one line.
+fn shown(text: &str) -> String {
+    let text = rt_sys::log::one_line(text);
+    match text.char_indices().nth(MOST_SHOWN) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
+}
+
 /// Takes a lock. What a thread that panicked has left in it is of no matter: the build ends with it.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
@@ -642,7 +654,7 @@ impl Builder<'_> {
         match is_interrupted(&e) {
             true => e,
             false => {
-                let text = rt_sys::log::one_line(&instruction.text);
+                let text = shown(&instruction.text);
                 e.context(format!("line {}: {text}", instruction.line))
             }
         }
@@ -661,9 +673,7 @@ impl Builder<'_> {
             let applied = parsed
                 .map_err(|e| Error::new(e.text))
                 .and_then(|instruction| stage.apply(self, &instruction));
-            applied
-                .map_err(|e| e.context(format!("ONBUILD {}", rt_sys::log::one_line(trigger))))
-                .map_err(at(from))?;
+            applied.map_err(|e| e.context(format!("ONBUILD {}", shown(trigger)))).map_err(at(from))?;
         }
         for (n, instruction) in rest.iter().enumerate() {
             self.interrupt.check()?;

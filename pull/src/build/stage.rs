@@ -21,6 +21,7 @@ use super::remote::{self, Fetched, Remote};
 use super::{Builder, Secret};
 use crate::image_config::{self, User};
 use crate::manifest::Execution;
+use crate::profile;
 use oci_content::digest::Digest;
 use oci_layer::owner::{self, Owner};
 use rt_spec::emulation::RootEmulation;
@@ -86,6 +87,8 @@ pub(super) struct Stage {
     /// Its section `config`.
     pub config: Map<String, Value>,
     pub history: Vec<Value>,
+    /// How many entries of it are the base's.
+    pub inherited: usize,
     /// What ENV and ARG say, the later line before the earlier.
     env: BTreeMap<String, String>,
     /// What ARG says, in its order: it stands in the history and in the key of RUN.
@@ -105,10 +108,11 @@ impl Stage {
             Some(Value::Object(config)) => config,
             _ => Map::new(),
         };
-        let history = match image.remove("history") {
+        let history: Vec<Value> = match image.remove("history") {
             Some(Value::Array(history)) => history.into_iter().filter(Value::is_object).collect(),
             _ => Vec::new(),
         };
+        let inherited = history.len();
         let mut env: Vec<String> = strings(&config, "Env");
         if !env.iter().any(|entry| entry.starts_with("PATH=")) {
             env.push(image_config::PATH.to_owned());
@@ -116,7 +120,8 @@ impl Stage {
         config.insert("Env".into(), json!(env));
         let pairs = env.iter().filter_map(|entry| entry.split_once('='));
         let env = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        Stage { number, shown, chain, image, config, history, env, args: Vec::new(), has_cmd: false }
+        let args = Vec::new();
+        Stage { number, shown, chain, image, config, history, inherited, env, args, has_cmd: false }
     }
 
     /// The same stage as the beginning of another.
@@ -232,6 +237,7 @@ impl Stage {
             Kind::User(user) => drop(self.config.insert("User".into(), json!(expand(user)?))),
             Kind::Volume(paths) => {
                 let paths = all(paths)?;
+                paths.iter().try_for_each(|path| profile::check_volume(path))?;
                 object(&mut self.config, "Volumes").extend(paths.into_iter().map(|path| (path, json!({}))));
             }
             Kind::Expose(text) => {
@@ -282,7 +288,7 @@ impl Stage {
         marks: bool,
         make: impl FnOnce(&Rooted) -> Result<()>,
     ) -> Result<Layer> {
-        let said = format!("[{}] {}", self.shown, rt_sys::log::one_line(&instruction.text));
+        let said = format!("[{}] {}", self.shown, super::shown(&instruction.text));
         let key = match is_on_chain {
             true => registry_cache::key_of(&self.chain.id(), what),
             false => registry_cache::key_without_chain(what),
