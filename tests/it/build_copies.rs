@@ -11,7 +11,7 @@ use std::process::Command;
 tests! {
     BOTH {
         parents_of_what_is_copied, parents_that_are_not_there, directories_only_for_what_is_in_them, directories_that_are_there_already,
-        archives_of_xz, directories_on_the_way, patterns_that_are_none, links_to_what_is_left_out, archives_replace_kinds, links_of_an_archive,
+        modes_in_letters, archives_of_xz, directories_on_the_way, patterns_that_are_none, links_to_what_is_left_out, archives_replace_kinds, links_of_an_archive,
     }
 }
 
@@ -337,4 +337,30 @@ fn archives_of_xz(ctx: &Ctx) {
     let out = built(ctx, add, &[]);
     assert_eq!(fs::read(root(&out).join("to/b.xz")).unwrap(), archive[..20]);
     is_clean(ctx);
+}
+
+/// What --chmod says with letters changes the mode that each thing has; directories on the way are as they are without it.
+fn modes_in_letters(ctx: &Ctx) {
+    let dir = context(ctx);
+    put(ctx, "src/private/run", "x");
+    put(ctx, "src/private/text", "x");
+    for (path, mode) in [("src/private", 0o700), ("src/private/run", 0o711), ("src/private/text", 0o600)] {
+        set_mode(dir.join(path), mode);
+    }
+    let copies = "COPY --chmod=u=rwX,go=rX src /s/t\nARG M=go-rx\nCOPY --chmod=$M src/private/run /r\nCOPY --chmod=a+x <<E /e\nE\n";
+    let out = built(ctx, &format!("FROM scratch\n{copies}"), &[]);
+    for (path, wanted) in [
+        ("s", 0o755),
+        ("s/t/private", 0o755),
+        ("s/t/private/run", 0o755),
+        ("s/t/private/text", 0o644),
+        ("r", 0o700),
+        ("e", 0o755),
+    ] {
+        assert_eq!(mode(ctx, &out, path), wanted, "{path}");
+    }
+    refused(
+        build(ctx, "FROM scratch\nCOPY --chmod=u=q src /s\n", &[]),
+        &["line 2: COPY", "--chmod=u=q: not a mode such as 0755 or u=rwX,go=rX"],
+    );
 }

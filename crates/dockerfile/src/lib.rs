@@ -17,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+mod chmod;
 pub mod glob;
 mod heredoc;
 pub mod ignore;
@@ -25,6 +26,7 @@ mod lines;
 mod mount;
 pub mod words;
 
+pub use chmod::{Change, Chmod};
 pub use lines::MOST_BYTES;
 pub use mount::{Mount, MountKind, Sharing};
 
@@ -463,6 +465,9 @@ pub fn fuzz(bytes: &[u8]) {
         }
     }
     let text = String::from_utf8_lossy(bytes);
+    if let Ok(chmod) = Chmod::parse(&text) {
+        assert!(chmod.apply(0o644, true) <= 0o7777);
+    }
     if let Ok(ignore) = ignore::Ignore::new(&text) {
         let _ = ignore.excludes("a/b/c.txt");
     }

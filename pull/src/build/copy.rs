@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
 
+use dockerfile::Chmod;
 use dockerfile::glob::{self, Pattern, Rules};
 use dockerfile::ignore::{Ignore, clean};
 use dockerfile::include::Include;
@@ -520,8 +521,8 @@ pub(super) struct Destination<'a> {
     pub root: BorrowedFd<'a>,
     /// The path in it, absolute.
     pub path: &'a str,
-    /// The mode of everything that is copied, by --chmod.
-    pub mode: Option<u32>,
+    /// What becomes of the mode of everything that is copied, by --chmod.
+    pub mode: Option<&'a Chmod>,
     /// The owner of everything that is copied, and of directories that are made for it, by --chown.
     pub owner: Option<Owner>,
 }
@@ -645,15 +646,24 @@ impl Destination<'_> {
         Ok((self.make_dirs(parent)?, name.to_owned()))
     }
 
+    /// The mode of what had `mode` before.
+    fn mode(&self, mode: u32, is_dir: bool) -> u32 {
+        self.mode.map_or(mode, |chmod| chmod.apply(mode, is_dir))
+    }
+
     /// The owner of what has none of its own.
     fn owner(&self) -> Owner {
         self.owner.unwrap_or(Owner::ROOT)
     }
 
-    /// Opens the directory that things are copied into; what is made of it has the mode of --chmod, less its set-id bits.
+    /// Opens the directory that things are copied into; what is made of it has the mode of --chmod in digits, less its set-id bits.
     fn make_dirs(&self, path: &str) -> Result<OwnedFd> {
         let new = NewDirs::of(self.owner());
-        make_dirs(self.root, path, NewDirs { mode: self.mode.map_or(new.mode, |mode| mode & 0o777), ..new })
+        let mode = match self.mode {
+            Some(Chmod::Digits(mode)) => mode & 0o777,
+            Some(Chmod::Letters(_)) | None => new.mode,
+        };
+        make_dirs(self.root, path, NewDirs { mode, ..new })
     }
 
     /// The same for an archive, of whose directories only its own headers and the flags for all of its entries say something.
@@ -678,7 +688,7 @@ impl Destination<'_> {
             }
             _ => e,
         })?;
-        disk::set_mode(dir.as_fd(), self.mode.unwrap_or(metadata.mode() & 0o7777))?;
+        disk::set_mode(dir.as_fd(), self.mode(metadata.mode() & 0o7777, true))?;
         if !made && item.on_the_way {
             return Ok(Made { dir: dir.into(), mtime: None });
         }
@@ -702,7 +712,7 @@ impl Destination<'_> {
             Some(libc::EISDIR) => err!("{}: a directory, which no file replaces", disk::at(dir, bytes)),
             _ => e,
         })?;
-        let mode = self.mode.unwrap_or(item.metadata.mode() & 0o7777);
+        let mode = self.mode(item.metadata.mode() & 0o7777, false);
         let mtime = (item.metadata.mtime(), item.metadata.mtime_nsec() as u32);
         let kind = item.metadata.file_type();
         if kind.is_symlink() {
@@ -735,7 +745,7 @@ impl Destination<'_> {
         let file = disk::create_file(dir.as_fd(), name.as_bytes(), 0o600)?;
         disk::Named(&file).write_all(text.as_bytes()).context(|| format!("write {path}"))?;
         owner::record(file.as_fd(), self.owner())?;
-        disk::set_mode(file.as_fd(), self.mode.unwrap_or(0o644))
+        disk::set_mode(file.as_fd(), self.mode(0o644, false))
     }
 
     /// Unpacks `found`, a file, if it is an archive. False where it is none.
@@ -861,9 +871,9 @@ impl Destination<'_> {
             let dir = self.make_dirs_of_archive(&path)?;
             let dir = disk::reopen_self(dir.as_fd())?;
             owner::replace(dir.as_fd(), owner)?;
-            return disk::set_mode(dir.as_fd(), self.mode.unwrap_or(header.mode));
+            return disk::set_mode(dir.as_fd(), self.mode(header.mode, true));
         }
-        let mode = self.mode.unwrap_or(header.mode);
+        let mode = self.mode(header.mode, false);
         match header.kind {
             EntryKind::Symlink => {
                 disk::symlink(dir, name, &header.link)?;

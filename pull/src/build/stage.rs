@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use dockerfile::ignore::Ignore;
-use dockerfile::{Command, Healthcheck, Heredoc, Instruction, Kind, Mount, MountKind, Sharing, words};
+use dockerfile::{Chmod, Command, Healthcheck, Heredoc, Instruction, Kind, Mount, MountKind, Sharing, words};
 use serde_json::{Map, Value, json};
 
 use super::context::Local;
@@ -480,16 +480,8 @@ impl Stage {
     fn copy(&mut self, builder: &Builder, instruction: &Instruction, paths: &[String]) -> Result<()> {
         let is_add = matches!(instruction.kind, Kind::Add(_));
         let name = if is_add { "ADD" } else { "COPY" };
-        let mode = match instruction.flag("chmod") {
-            None => None,
-            Some(text) => {
-                let text = self.expand(builder, text)?;
-                let mode = u32::from_str_radix(&text, 8).ok().filter(|mode| *mode <= 0o7777);
-                Some(mode.ok_or_else(|| {
-                    err!("--chmod={text}: only modes in digits are supported, such as 0755")
-                })?)
-            }
-        };
+        let chmod = instruction.flag("chmod").map(|text| self.expand(builder, text)).transpose()?;
+        let mode = chmod.as_deref().map(Chmod::parse).transpose().map_err(Error::new)?;
         let owner = instruction.flag("chown").map(|text| self.expand(builder, text)).transpose()?;
         let keeps_parents = self.switch(builder, instruction, "parents")? == Some(true);
         let link = instruction.flag("link").is_some_and(|value| value != "false");
@@ -556,7 +548,10 @@ impl Stage {
         let what = json!([
             name,
             to,
-            mode,
+            match &mode {
+                Some(Chmod::Digits(mode)) => json!(mode),
+                _ => json!(chmod),
+            },
             owner,
             link,
             digest.as_str(),
@@ -578,7 +573,7 @@ impl Stage {
                 }
                 false => stage.root.as_fd(),
             };
-            let to = Destination { root, path: &to, mode, owner };
+            let to = Destination { root, path: &to, mode: mode.as_ref(), owner };
             for (heredoc, text) in &heredocs {
                 to.write_text(&heredoc.name, text, !several)?;
             }
