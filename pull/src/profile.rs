@@ -197,12 +197,18 @@ fn annotations(image: &BundledImage, execution: &Execution, choices: &Choices) -
     Value::Object(all)
 }
 
+/// Refuses what cannot be a volume.
+pub(crate) fn check_volume(path: &str) -> Result<()> {
+    match path.starts_with('/') && path.split('/').all(|part| part != "..") {
+        true => Ok(()),
+        false => bail!("volume {path:?}: not an absolute path"),
+    }
+}
+
 /// A volume's data never go into the rootfs; what the image has there is copied up, into a directory with the mode of the image's:
 /// programs such as PostgreSQL refuse others.
 fn volume_mount(path: &str) -> Result<Value> {
-    if !path.starts_with('/') || path.split('/').any(|part| part == "..") {
-        bail!("volume {path:?}: not an absolute path");
-    }
+    check_volume(path)?;
     Ok(json!({
         "destination": path, "type": "tmpfs", "source": "tmpfs",
         "options": ["nosuid", "nodev", "tmpcopyup"],

@@ -17,7 +17,7 @@ tests! {
     BOTH {
         what_the_config_says, layers_and_history, nothing_is_done_twice, what_changes_is_done_again, stages_that_are_needed,
         base_images, images_stay_while_a_build_runs, copies_follow_the_rules, archives_are_unpacked, what_begins_as_an_archive_is_one, volumes_are_as_the_image_has_them, images_share_files, shared_files_are_not_written_to, holes_stay_holes, heredocs, users_and_directories, a_command_that_fails, mount_points_are_in_no_layer,
-        what_is_not_there_is_refused, destinations_over_links, links_lead_nowhere, ctrl_c_leaves_the_cache, a_killed_build_leaves_no_command, mounts_of_run, mounts_stay_as_they_were, mounts_of_images_of_somebody_else, archives_are_what_their_key_says, no_hooks_in_builds, secrets_stay_secret, files_of_the_caller_are_read_first,
+        what_is_not_there_is_refused, destinations_over_links, links_lead_nowhere, ctrl_c_leaves_the_cache, a_killed_build_leaves_no_command, mounts_of_run, mounts_stay_as_they_were, mounts_of_images_of_somebody_else, owners_of_mounts, caches_of_one_run, archives_are_what_their_key_says, no_hooks_in_builds, secrets_stay_secret, files_of_the_caller_are_read_first,
         layers_are_pruned, places_for_builds, outputs_of_every_kind, outputs_follow_the_umask, modes_are_narrowed_under_each_name, triggers_run_once,
     }
     USER { places_of_somebody_else, bases_of_somebody_else }
@@ -707,12 +707,13 @@ fn shared_files_are_not_written_to(ctx: &Ctx) {
 fn heredocs(ctx: &Ctx) {
     context(ctx);
     let file = format!(
-        "{BASE}ENV V=val\nCOPY <<one <<\"two\" /d/\n$V ${{V}}\none\n$V\ntwo\nCOPY <<-E /single\n\ttab\n\tE\nRUN <<E\nwrite /from-run x\nE\nRUN <<E\n#!/probe /dev/pipes\nE\n"
+        "{BASE}ENV V=val\nCOPY <<one <<\"two\" /d/\n$V ${{V}}\none\n$V\ntwo\nCOPY <<-E /single\n\ttab\n\tE\nRUN <<E\nwrite /from-run x\nE\nRUN <<  'a b'\nwrite /by-blank y\na b\nCOPY << 'x y' << two /d/\n$V\nx y\n$V\ntwo\nRUN <<E\n#!/probe /dev/pipes\nE\n"
     );
     let out = build(ctx, &file, &[]).run();
     // The last one is a program by its first line: the probe gets its path as an operation that it does not know.
     assert_eq!(out.code, 0, "{out:?}");
-    assert_eq!((read(ctx, &out, "d/one"), read(ctx, &out, "d/two")), ("val val\n".into(), "$V\n".into()));
+    assert_eq!((read(ctx, &out, "d/one"), read(ctx, &out, "d/two")), ("val val\n".into(), "val\n".into()));
+    assert_eq!((read(ctx, &out, "by-blank"), read(ctx, &out, "d/x y")), ("y".into(), "$V\n".into()));
     assert_eq!((read(ctx, &out, "single"), read(ctx, &out, "from-run")), ("tab\n".into(), "x".into()));
 }
 
@@ -792,7 +793,7 @@ fn what_is_not_there_is_refused(ctx: &Ctx) {
         ("RUN --security=insecure say x", "--security=insecure is not supported"),
         ("RUN --network=bridge say x", "--network=bridge is not supported"),
         ("RUN --device=a say x", "--device=a is not supported"),
-        ("RUN --mount=type=cache,target=/c,uid=7 say x", "uid=7 is not supported"),
+        ("RUN --mount=type=cache,target=/c,uid=app say x", "uid=app: not a number"),
         ("RUN --mount=type=bind,target=/ say x", "cannot be /"),
         ("ADD ftp://example.org/x /x", "use http or https, or git"),
         ("ADD file:///etc/x.git /x", "use http or https, or git"),
@@ -982,6 +983,44 @@ fn mounts_of_run(ctx: &Ctx) {
         "{BASE}RUN write /made x\nFROM scratch AS last\nCOPY base /\nRUN --mount=type=bind,from=0,target=/m [\"/probe\",\"cat /m/made\"]\n"
     );
     assert!(self::said(&built(ctx, &stages, &[])).contains(&json!("x")));
+}
+
+/// A cache that is new and a secret belong to whom their mount says, and to the user of a RUN that has no other id.
+fn owners_of_mounts(ctx: &Ctx) {
+    context(ctx);
+    ctx.file("key", "key");
+    let mounts = "--mount=type=cache,target=/c,uid=7,gid=8,mode=0710 --mount=type=secret,id=key,target=/k,uid=9,mode=0440";
+    let run = r#"["/probe","stat /c","stat /k","cat /k","write /c/x y"]"#;
+    let file = format!("{BASE}RUN {mounts} {run}\nUSER 7:8\nRUN {mounts} {run}\n");
+    let out = built(ctx, &file, &["--secret", "id=key,src=key"]);
+    let said = said(&out);
+    let of = |at: usize| [&said[at]["uid"], &said[at]["gid"], &said[at]["mode"]].map(Value::clone);
+    assert_eq!(of(0), [json!(7), json!(8), json!(0o710)], "{out:?}");
+    assert_eq!(of(1), [json!(9), json!(0), json!(0o440)], "{out:?}");
+    assert_eq!(
+        (&of(4)[..2], &said[6], &said[7]),
+        (&[json!(7), json!(8)][..], &json!("key"), &Value::Null),
+        "{out:?}"
+    );
+    refused(
+        build(ctx, &format!("{BASE}RUN --mount=type=bind,target=/a,uid=5 x\n"), &[]),
+        &["line 4: RUN", "unexpected key \"uid\""],
+    );
+}
+
+/// Who asks for a cache of his own gets another one where one is taken.
+fn caches_of_one_run(ctx: &Ctx) {
+    context(ctx);
+    let run = "RUN --mount=type=cache,target=/c,sharing=private [\"/probe\",\"exists /c/left\",\"write /c/left x\"]";
+    let file = format!("{BASE}{run}\n");
+    let has_left = || said(&built(ctx, &file, &["--no-cache"]))[0].clone();
+    assert_eq!((has_left(), has_left()), (json!(false), json!(true)));
+    let cache = fs::read_dir(ctx.path("build/caches")).unwrap().next().unwrap().unwrap().path();
+    let held = fs::File::open(cache).unwrap();
+    held.lock().unwrap();
+    assert_eq!((has_left(), has_left()), (json!(false), json!(true)));
+    held.unlock().unwrap();
+    assert_eq!(fs::read_dir(ctx.path("build/caches")).unwrap().count(), 2);
 }
 
 /// What a mount of RUN shows is what its key says, whatever becomes of the context meanwhile.
@@ -1360,6 +1399,14 @@ fn triggers_run_once(ctx: &Ctx) {
         build(ctx, "FROM base\nRUN write /a 1\n", &[]),
         &["line 1: FROM base: ONBUILD COPY file", "not found"],
     );
+    // Texts go with their trigger.
+    let file = format!(
+        "{BASE}ONBUILD COPY <<-E <<'F' /d/\n\t$V\n\tE\n$V\nF\nONBUILD RUN << 'G'\nwrite /made x\nG\n"
+    );
+    built(ctx, &file, &["-t", "texts"]);
+    let out = built(ctx, "FROM texts\n", &["--build-arg", "V=ignored"]);
+    let made = ["d/E", "d/F", "made"].map(|path| read(ctx, &out, path));
+    assert_eq!(made, ["\n", "$V\n", "x"]);
     // An image that a trigger takes files from is got before the first one runs.
     let file = format!("{BASE}ONBUILD RUN write /a 1\nONBUILD COPY --from=oci:/not/there:t a b\n");
     built(ctx, &file, &["-t", "base"]);

@@ -11,7 +11,7 @@ use std::process::Command;
 tests! {
     BOTH {
         parents_of_what_is_copied, parents_that_are_not_there, directories_only_for_what_is_in_them, directories_that_are_there_already,
-        links_to_what_is_left_out, archives_replace_kinds, links_of_an_archive,
+        modes_in_letters, archives_of_xz, directories_on_the_way, patterns_that_are_none, links_to_what_is_left_out, archives_replace_kinds, links_of_an_archive,
     }
 }
 
@@ -82,6 +82,21 @@ fn parents_of_what_is_copied(ctx: &Ctx) {
     assert_eq!((mode(ctx, &out, "to/a"), mode(ctx, &out, "to/x")), (0o711, 0o700));
     assert_eq!(tree(ctx, &out, "flat"), ["y.txt"]);
     is_clean(ctx);
+}
+
+/// What moby's patternmatcher refuses is refused, with the file that has it and its line there.
+fn patterns_that_are_none(ctx: &Ctx) {
+    context(ctx);
+    for (bad, shown) in [("[-x]", "[-x]"), ("!/[a-b-c]", "[a-b-c]")] {
+        put(ctx, ".dockerignore", &format!("a\n# b\n{bad}\n"));
+        let why = format!(".dockerignore: line 3: {shown:?}: not a pattern");
+        refused(build(ctx, "FROM scratch\nCOPY . /\n", &[]), &[&why]);
+    }
+    put(ctx, ".dockerignore", "");
+    refused(
+        build(ctx, "FROM scratch\nCOPY --exclude=[-] . /\n", &[]),
+        &["line 2: COPY --exclude=[-] . /: \"[-]\": not a pattern"],
+    );
 }
 
 fn parents_that_are_not_there(ctx: &Ctx) {
@@ -250,4 +265,102 @@ fn links_of_an_archive(ctx: &Ctx) {
     let there = tree(ctx, &out, "to");
     assert_eq!(there, ["absolute", "file", "in/", "in/file", "root/", "root/file", "up"]);
     assert_eq!(tree(ctx, &out, "root"), Vec::<String>::new());
+}
+
+/// What --chmod says is the mode of the directories, too, that are made for what is copied, but for those of an archive.
+fn directories_on_the_way(ctx: &Ctx) {
+    let dir = context(ctx);
+    put(ctx, "src/private/key", "x");
+    let tar = Command::new("tar").args(["-cf", "a.tar", "src/private/key"]).current_dir(&dir).status();
+    assert!(tar.unwrap().success());
+    let copies = "COPY --chmod=700 src /s\nCOPY --chmod=750 src/private/key /p/q/key\nCOPY --chmod=2750 <<E /h/\nE\n\
+        COPY src /plain/sub\nCOPY --chmod=700 src/private/key /plain/key\nCOPY --link --chmod=711 src /l/m\nADD --chmod=700 a.tar /a/\n";
+    let out = built(ctx, &format!("FROM scratch\n{copies}"), &[]);
+    for (path, wanted) in [
+        ("s", 0o700),
+        ("s/private", 0o700),
+        ("s/private/key", 0o700),
+        ("p", 0o750),
+        ("p/q", 0o750),
+        ("h", 0o750),
+        ("h/E", 0o2750),
+        ("plain", 0o755),
+        ("plain/sub", 0o755),
+        ("plain/key", 0o700),
+        ("l", 0o711),
+        ("l/m", 0o711),
+        ("a", 0o755),
+        ("a/src/private/key", 0o700),
+    ] {
+        assert_eq!(mode(ctx, &out, path), wanted, "{path}");
+    }
+}
+
+/// dir/file, which says hello, as an archive of xz.
+const XZ: &str = "fd377a585a000004e6d6b446020021011c00000010cf58cce027ff00745d00321a4aa7220494b34ac8bcd1fe424b652469a3\
+    8fb90363ed17c5f81e90edcd89641d64ff53e20bdf71fc7d00ab723a9fb8d15c2431b43aa738405df281ce70b443d3a2487c\
+    3124e46e3979ad413985d087c53414e04b033ce272da170f2423d8b9bb7fff197da17dc27865b424ad4c74657dd30000b2b5\
+    2c90204b19600001900180500000a573b662b1c467fb020000000004595a";
+/// The same, made with a dictionary of 1 GiB.
+const XZ_OF_A_GIGABYTE: &str = "fd377a585a000004e6d6b44602002101240000005e1fc7f9e027ff00785d00321a4aa7220494b34ac8bccf47dec8331083bb\
+    220580cfadacd790e0735755c0a382ebcafea507401de8e1a885203e443352ac2ef1b3db0b27fe9517fc6391af9e103d7e75\
+    51896cd3ab86e54308b50d00877b651a52a25edd74b9c48720169332cbaf51e81a00acaaf69b27c826fe4ee84cd9db2fbf94\
+    0000b2b52c90204b19600001940180500000b33127f9b1c467fb020000000004595a";
+
+fn unhex(text: &str) -> Vec<u8> {
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+}
+
+fn archives_of_xz(ctx: &Ctx) {
+    let dir = context(ctx);
+    let give = |name: &str, bytes: &[u8]| {
+        fs::write(dir.join(name), bytes).unwrap();
+        ctx.give(&dir.join(name));
+    };
+    let archive = unhex(XZ);
+    give("a.tar.xz", &archive);
+    let file = "FROM scratch\nADD a.tar.xz /to/\nCOPY a.tar.xz /copied\n";
+    let out = built(ctx, file, &[]);
+    let root = |out: &Out| bundle(ctx, out).join("rootfs");
+    assert_eq!(fs::read_to_string(root(&out).join("to/dir/file")).unwrap(), "hello");
+    assert_eq!(fs::read(root(&out).join("copied")).unwrap(), archive);
+    // On standard input it is the context.
+    let rt = crate::build::rt(ctx, &["build", "-f", "Containerfile", "-"]);
+    refused(rt.input(archive.clone()), &["Containerfile: no such file"]);
+    let add = "FROM scratch\nADD b.xz /to/\n";
+    give("b.xz", &unhex(XZ_OF_A_GIGABYTE));
+    refused(build(ctx, add, &[]), &["line 2: ADD b.xz", "wants more than 256 MiB of memory"]);
+    // Behind a head of an archive, what is wrong is an error.
+    give("b.xz", &[&archive[..100], &[archive[100] ^ 1], &archive[101..]].concat());
+    refused(build(ctx, add, &[]), &["line 2: ADD b.xz", "read the archive"]);
+    give("b.xz", &archive[..20]);
+    let out = built(ctx, add, &[]);
+    assert_eq!(fs::read(root(&out).join("to/b.xz")).unwrap(), archive[..20]);
+    is_clean(ctx);
+}
+
+/// What --chmod says with letters changes the mode that each thing has; directories on the way are as they are without it.
+fn modes_in_letters(ctx: &Ctx) {
+    let dir = context(ctx);
+    put(ctx, "src/private/run", "x");
+    put(ctx, "src/private/text", "x");
+    for (path, mode) in [("src/private", 0o700), ("src/private/run", 0o711), ("src/private/text", 0o600)] {
+        set_mode(dir.join(path), mode);
+    }
+    let copies = "COPY --chmod=u=rwX,go=rX src /s/t\nARG M=go-rx\nCOPY --chmod=$M src/private/run /r\nCOPY --chmod=a+x <<E /e\nE\n";
+    let out = built(ctx, &format!("FROM scratch\n{copies}"), &[]);
+    for (path, wanted) in [
+        ("s", 0o755),
+        ("s/t/private", 0o755),
+        ("s/t/private/run", 0o755),
+        ("s/t/private/text", 0o644),
+        ("r", 0o700),
+        ("e", 0o755),
+    ] {
+        assert_eq!(mode(ctx, &out, path), wanted, "{path}");
+    }
+    refused(
+        build(ctx, "FROM scratch\nCOPY --chmod=u=q src /s\n", &[]),
+        &["line 2: COPY", "--chmod=u=q: not a mode such as 0755 or u=rwX,go=rX"],
+    );
 }

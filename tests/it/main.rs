@@ -10,8 +10,11 @@ mod build;
 mod build_cache;
 mod build_contexts;
 mod build_copies;
+mod build_errors;
+mod build_flags;
 mod build_outputs;
 mod build_stages;
+mod build_streams;
 mod build_times;
 mod caller;
 mod cgroup;
@@ -107,8 +110,11 @@ fn tests() -> Vec<runner::Test> {
         build_cache::tests(),
         build_contexts::tests(),
         build_copies::tests(),
+        build_errors::tests(),
+        build_flags::tests(),
         build_outputs::tests(),
         build_stages::tests(),
+        build_streams::tests(),
         build_times::tests(),
         caller::tests(),
         host_files::tests(),

@@ -53,7 +53,10 @@ impl Pattern {
                     None => Token::Many(true),
                 },
                 '*' => Token::Many(slashes),
-                '[' if classes => class(&mut rest).ok_or_else(bad)?,
+                '[' if classes => class(&mut rest)
+                    // moby's patternmatcher makes a regular expression of a pattern, which has no empty ranges.
+                    .filter(|token| rules != Rules::Ignore || !has_empty_range(token))
+                    .ok_or_else(bad)?,
                 c => Token::Literal(c),
             });
         }
@@ -113,6 +116,7 @@ fn class(rest: &mut std::iter::Peekable<std::str::Chars>) -> Option<Token> {
     let mut ranges = Vec::new();
     let one = |rest: &mut std::iter::Peekable<std::str::Chars>| match rest.next()? {
         '\\' => rest.next(),
+        '-' | ']' => None,
         c => Some(c),
     };
     loop {
@@ -126,6 +130,10 @@ fn class(rest: &mut std::iter::Peekable<std::str::Chars>) -> Option<Token> {
         };
         ranges.push((low, high));
     }
+}
+
+fn has_empty_range(token: &Token) -> bool {
+    matches!(token, Token::Class(_, ranges) if ranges.iter().any(|(low, high)| low > high))
 }
 
 /// True where `text` has a character that makes it a pattern of COPY.
@@ -151,9 +159,14 @@ mod tests {
         check(Rules::Path, "[^a]x", &["bx"], &["ax", "/x", "x"]);
         check(Rules::Path, r"\*[\]]", &["*]"], &["a]", "*"]);
         check(Rules::Path, "**", &["abc"], &["a/b"]);
-        for bad in ["[", "[]", "[a", r"\", "[a-", "[^]"] {
+        for bad in
+            ["[", "[]", "[a", r"\", "[a-", "[^]", "[-]", "[-x]", "[x-]", "[a-b-c]", "[^-a]", "[]a]", "[a-]"]
+        {
             assert!(Pattern::new(bad, Rules::Path).is_err(), "{bad}");
+            assert!(Pattern::new(bad, Rules::Ignore).is_err(), "{bad}");
         }
+        assert!(Pattern::new("[b-a]", Rules::Path).is_ok() && Pattern::new("[b-a]", Rules::Ignore).is_err());
+        check(Rules::Path, r"[\-x][a-b\-]", &["-a", "x-"], &["xx", "yb"]);
     }
 
     #[test]

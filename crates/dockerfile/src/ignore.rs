@@ -14,26 +14,19 @@ impl Ignore {
     /// A line is no pattern.
     pub fn new(text: &str) -> Result<Ignore, String> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let mut patterns = Vec::new();
-        for line in text.lines().filter(|line| !line.starts_with('#')) {
-            let line = line.trim();
-            let (again, path) = match line.strip_prefix('!') {
-                Some(rest) => (true, rest.trim()),
-                None => (false, line),
-            };
-            if line.is_empty() {
-                continue;
-            }
-            let clean = clean(path);
-            if clean.is_empty() {
-                if again && path.is_empty() {
-                    return Err("\"!\": not a pattern".to_owned());
-                }
-                continue;
-            }
-            patterns.push((again, Pattern::new(&clean, Rules::Ignore)?));
-        }
-        Ok(Ignore(patterns))
+        let lines = text.lines().enumerate().filter(|(_, line)| !line.starts_with('#'));
+        lines
+            .map(|(n, line)| read(line).map_err(|e| format!("line {}: {e}", n + 1)))
+            .collect::<Result<_, _>>()
+            .map(from)
+    }
+
+    /// Reads patterns, each by itself.
+    ///
+    /// # Errors
+    /// One is no pattern.
+    pub fn of_patterns(patterns: &[String]) -> Result<Ignore, String> {
+        patterns.iter().map(|text| read(text)).collect::<Result<_, _>>().map(from)
     }
 
     /// True where `path`, relative to the context's root, is left out.
@@ -55,6 +48,26 @@ impl Ignore {
     /// True where something below a directory that is left out may be in all the same.
     pub fn has_exceptions(&self) -> bool {
         self.0.iter().any(|(again, _)| *again)
+    }
+}
+
+fn from(patterns: Vec<Option<(bool, Pattern)>>) -> Ignore {
+    Ignore(patterns.into_iter().flatten().collect())
+}
+
+/// A pattern, and whether it takes in again; none of what says nothing.
+fn read(text: &str) -> Result<Option<(bool, Pattern)>, String> {
+    let text = text.trim();
+    let (again, path) = match text.strip_prefix('!') {
+        Some(rest) => (true, rest.trim()),
+        None => (false, text),
+    };
+    if again && path.is_empty() {
+        return Err("\"!\": not a pattern".to_owned());
+    }
+    match clean(path) {
+        clean if clean.is_empty() => Ok(None),
+        clean => Pattern::new(&clean, Rules::Ignore).map(|pattern| Some((again, pattern))),
     }
 }
 
@@ -114,5 +127,11 @@ mod tests {
         check("\u{feff}# a\n \n  a  \n #b\n", &["a", "#b"], &["b", "# a"]);
         assert!(Ignore::new("!\n").is_err() && Ignore::new("[\n").is_err());
         check(".\n/\n", &[], &["a"]);
+        for bad in ["[-]", "[-x]", "[a-b-c]", "[b-a]", "!["] {
+            let said = Ignore::new(&format!("a\n# b\n{bad}\nc\n")).unwrap_err();
+            assert_eq!(said, format!("line 3: {:?}: not a pattern", bad.trim_start_matches('!')));
+        }
+        let patterns = Ignore::of_patterns(&["#a".to_owned(), " b ".to_owned()]).unwrap();
+        assert!(patterns.excludes("#a") && patterns.excludes("b/c") && !patterns.excludes("a"));
     }
 }

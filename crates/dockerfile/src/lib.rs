@@ -17,15 +17,18 @@
 
 #![forbid(unsafe_code)]
 
+mod chmod;
 pub mod glob;
+mod heredoc;
 pub mod ignore;
 pub mod include;
 mod lines;
 mod mount;
 pub mod words;
 
+pub use chmod::{Change, Chmod};
 pub use lines::MOST_BYTES;
-pub use mount::{Mount, MountKind};
+pub use mount::{Mount, MountKind, Sharing};
 
 use std::fmt;
 
@@ -139,9 +142,9 @@ pub enum Kind {
     Env(Vec<(String, String)>),
     Label(Vec<(String, String)>),
     Run(Command),
-    /// The sources, and the destination at the end.
+    /// The sources but heredocs, and the destination at the end.
     Copy(Vec<String>),
-    /// The sources, and the destination at the end.
+    /// The sources but heredocs, and the destination at the end.
     Add(Vec<String>),
     Workdir(String),
     User(String),
@@ -251,10 +254,20 @@ fn instruction(line: lines::Line, escape: char) -> Result<Instruction, String> {
         "LABEL" => Kind::Label(pairs(&name, rest, escape)?),
         "RUN" => Kind::Run(command(rest)),
         "COPY" | "ADD" => {
-            let paths = json(rest).unwrap_or_else(words);
+            let mut paths = json(rest).unwrap_or_else(|| match heredocs.is_empty() {
+                true => words(),
+                false => heredoc::words(rest),
+            });
             if paths.len() < 2 {
                 return Err(format!("{name} requires at least two arguments, a source and the destination"));
             }
+            let announced = |word: &str| {
+                heredoc::mark(word).is_some_and(|mark| heredocs.iter().any(|h| h.name == mark.heredoc.name))
+            };
+            if paths.last().is_some_and(|to| announced(to)) {
+                return Err(format!("{name}: a heredoc is no destination"));
+            }
+            paths.retain(|path| !announced(path));
             if name == "COPY" { Kind::Copy(paths) } else { Kind::Add(paths) }
         }
         "WORKDIR" => Kind::Workdir(one()),
@@ -436,7 +449,7 @@ fn onbuild(rest: &str) -> Result<Kind, String> {
 
 /// True for a word that is a whole heredoc mark, such as `<<EOF`.
 pub fn is_heredoc(word: &str) -> bool {
-    lines::mark(word).is_some()
+    heredoc::mark(word).is_some()
 }
 
 /// What the fuzz target calls: no file makes the parser panic, and what it read is what it reads again.
@@ -452,6 +465,9 @@ pub fn fuzz(bytes: &[u8]) {
         }
     }
     let text = String::from_utf8_lossy(bytes);
+    if let Ok(chmod) = Chmod::parse(&text) {
+        assert!(chmod.apply(0o644, true) <= 0o7777);
+    }
     if let Ok(ignore) = ignore::Ignore::new(&text) {
         let _ = ignore.excludes("a/b/c.txt");
     }
@@ -497,6 +513,7 @@ mod tests {
         assert_eq!(kind("RUN ['a']"), Kind::Run(shell("['a']")));
         assert_eq!(kind("RUN [\"a\",]"), Kind::Run(shell("[\"a\",]")));
         assert_eq!(kind("COPY a b /c/"), Kind::Copy(strings(&["a", "b", "/c/"])));
+        assert_eq!(kind("COPY a << 'b c' <<d /e/\nx\nb c\nd"), Kind::Copy(strings(&["a", "/e/"])));
         assert_eq!(kind("ADD [\"a b\", \"c\"]"), Kind::Add(strings(&["a b", "c"])));
         assert_eq!(kind("VOLUME /a /b"), Kind::Volume(strings(&["/a", "/b"])));
         assert_eq!(kind("EXPOSE 80 $P/udp"), Kind::Expose("80 $P/udp".into()));
@@ -552,6 +569,7 @@ mod tests {
             ("FROM a\n\nONBUILD ONBUILD RUN x", 3),
             ("FROM a\nONBUILD FROM x", 2),
             ("FROM a\nRUN <<E\nx", 2),
+            ("FROM a\nCOPY b <<E\nE", 2),
         ] {
             assert_eq!(Dockerfile::parse(file.as_bytes()).map_err(|e| e.line), Err(line), "{file:?}");
         }

@@ -1,6 +1,6 @@
 //! From the bytes of a file to its instructions as text: directives, comments, continuations, heredocs.
 
-use crate::words;
+use crate::heredoc::{self, Ends, Mark};
 use crate::{Error, Heredoc};
 
 /// No file is longer.
@@ -32,6 +32,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Lines, Error> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let raw: Vec<&str> = text.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line)).collect();
     let escape = directives(&raw)?;
+    let ends = Ends::new(&raw);
     let mut lines = Vec::new();
     let mut at = 0;
     while at < raw.len() {
@@ -59,28 +60,33 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Lines, Error> {
         }
         let mut heredocs = Vec::new();
         if takes_heredocs(text) && text.contains("<<") {
-            for mut heredoc in marks(text, escape) {
-                loop {
-                    let Some(line) = raw.get(at) else {
-                        return Err(Error::new(
-                            first + 1,
-                            format!("the heredoc {:?} does not end", heredoc.name),
-                        ));
-                    };
-                    at += 1;
-                    let ends = if heredoc.tabs { line.trim_start_matches('\t') } else { line };
-                    if ends == heredoc.name {
-                        break;
-                    }
-                    heredoc.content.push_str(line);
-                    heredoc.content.push('\n');
+            for Mark { heredoc, has_blank } in
+                heredoc::words(text).iter().filter_map(|word| heredoc::mark(word))
+            {
+                if has_blank && !ends.has(&heredoc, at) {
+                    continue;
                 }
-                heredocs.push(heredoc);
+                heredocs.push(filled(heredoc, &raw, first, &mut at)?);
             }
         }
         lines.push(Line { number: first + 1, text: text.to_owned(), heredocs });
     }
     Ok(Lines { escape, lines })
+}
+
+/// A heredoc with its text, which begins at line `at`, and of which that is behind it afterwards.
+fn filled(mut heredoc: Heredoc, lines: &[&str], first: usize, at: &mut usize) -> Result<Heredoc, Error> {
+    loop {
+        let Some(line) = lines.get(*at) else {
+            return Err(Error::new(first + 1, format!("the heredoc {:?} does not end", heredoc.name)));
+        };
+        *at += 1;
+        if heredoc::ends(&heredoc, line) {
+            return Ok(heredoc);
+        }
+        heredoc.content.push_str(line);
+        heredoc.content.push('\n');
+    }
 }
 
 fn is_comment(line: &str) -> bool {
@@ -136,27 +142,6 @@ fn takes_heredocs(text: &str) -> bool {
     first.is_some_and(|word| ["RUN", "COPY", "ADD"].iter().any(|known| word.eq_ignore_ascii_case(known)))
 }
 
-/// The heredocs that a line announces, still empty.
-fn marks(text: &str, escape: char) -> Vec<Heredoc> {
-    words::split(text, escape).iter().filter_map(|word| mark(word)).collect()
-}
-
-/// The heredoc that a word announces: `<<EOF`, `<<-EOF`, `3<<'EOF'`.
-pub(crate) fn mark(word: &str) -> Option<Heredoc> {
-    let rest = word.trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix("<<")?;
-    let (tabs, rest) = match rest.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, rest),
-    };
-    if rest.is_empty() || rest.contains('<') {
-        return None;
-    }
-    let name = words::expand(rest, '\\', &|name| Some(format!("${name}"))).ok()?;
-    let expands = name == rest;
-    let one = !name.is_empty() && !name.contains(char::is_whitespace);
-    one.then(|| Heredoc { name, content: String::new(), expands, tabs })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,7 +189,7 @@ mod tests {
     fn heredocs_follow_their_line() {
         let doc = |name: &str, text: &str, expands| (name.to_owned(), text.to_owned(), expands);
         assert_eq!(heredocs("RUN <<EOF\na\\\n# b\n\nEOF\nRUN x"), [doc("EOF", "a\\\n# b\n\n", true)]);
-        assert_eq!(heredocs("RUN cat <<'A b' >/f\nx\nA b\n"), []);
+        assert_eq!(heredocs("RUN cat <<'A b' >/f\nx\nA b\n"), [doc("A b", "x\n", false)]);
         assert_eq!(
             heredocs("COPY <<\"a\" 3<<-b /d/\nx\na\n\t\ty\n\tb\n"),
             [doc("a", "x\n", false), doc("b", "y\n", true)]
@@ -214,6 +199,87 @@ mod tests {
             assert_eq!(heredocs(none), [], "{none}");
         }
         check("ONBUILD RUN <<E\nx\nE\nRUN b", &[(1, "ONBUILD RUN <<E"), (4, "RUN b")]);
+        assert_eq!(read(b"A\nRUN << 'E' cat\nRUN b\n").unwrap().lines.len(), 3);
         assert_eq!(read(b"A\nRUN <<E\nx\n").unwrap_err().line, 2);
+    }
+
+    /// The cases that BuildKit's tests of heredocs have, and some of shells: the instruction, what ends its text, and whether variables
+    /// in it are expanded.
+    #[test]
+    fn each_way_to_write_a_heredoc() {
+        for (line, name, expands) in [
+            ("RUN <<E", "E", true),
+            ("RUN 3<<E", "E", true),
+            ("RUN <<-E", "E", true),
+            ("RUN <<- E", "E", true),
+            ("RUN << E", "E", true),
+            ("RUN <<\t E  >/f", "E", true),
+            ("RUN << -E", "-E", true),
+            ("RUN <<-'E'", "E", false),
+            ("RUN <<'E'", "E", false),
+            ("RUN << 'E' >/f", "E", false),
+            ("RUN <<\"E\"", "E", false),
+            ("RUN <<E\"F\"", "EF", false),
+            ("RUN <<e'f'", "ef", false),
+            (r"RUN <<e\'f", "e'f", true),
+            (r"RUN <<'d'e\'f", "de'f", false),
+            (r#"RUN <<"e\"\f""#, r#"e"\f"#, false),
+            ("RUN <<'one two'", "one two", false),
+            ("RUN cat <<'one two' | sh", "one two", false),
+            ("RUN <<$E", "$E", true),
+            ("RUN <<${E:-f}", "${E:-f}", true),
+            ("RUN <<E python3", "E", true),
+            ("RUN --mount=type=cache,target=/c <<E", "E", true),
+            ("COPY << file.txt /d/", "file.txt", true),
+            ("ADD <<file.txt /d/", "file.txt", true),
+            ("onbuild run <<E", "E", true),
+        ] {
+            let file = format!("{line}\n\ttext $v\n{name}\nRUN next\n");
+            let doc = (name.to_owned(), "\ttext $v\n".to_owned(), expands);
+            let read = read(file.as_bytes()).unwrap().lines;
+            let content = |h: &Heredoc| (h.name.clone(), h.content.clone(), h.expands);
+            assert_eq!(read[0].heredocs.iter().map(content).collect::<Vec<_>>(), [doc], "{line}");
+            assert_eq!(read.len(), 2, "{line}: {read:?}");
+        }
+        let two = heredocs("COPY <<X << 'Y' /d/\nY\nX\nX\nY\n");
+        assert_eq!(two, [("X".into(), "Y\n".into(), true), ("Y".into(), "X\n".into(), false)]);
+    }
+
+    /// Of these none announces a text, though a line that could end one follows.
+    #[test]
+    fn what_announces_no_heredoc() {
+        for line in [
+            "RUN E",
+            "RUN <<",
+            "RUN <<-",
+            "RUN <E",
+            "RUN <<<E",
+            "RUN <<< E",
+            "RUN '<<E'",
+            "RUN \"<< E\"",
+            "RUN \"a << E\"",
+            r"RUN \<<E",
+            "RUN x<<E",
+            "RUN x<< E",
+            "RUN <<'E",
+            "RUN <<\"E",
+            "RUN <<E'",
+            "RUN [\"<<E\"]",
+            "RUN [\"<<'E'\", \"x\"]",
+            "USER <<E",
+            "ENV a=b << E",
+        ] {
+            let read = read(format!("{line}\nE\n").as_bytes()).unwrap().lines;
+            assert_eq!((read.len(), &read[0].heredocs[..]), (2, &[][..]), "{line}");
+        }
+        // A shift of the shell's, behind which no line ends a text.
+        assert_eq!(heredocs("RUN echo $((1 << 2)) $((x << y ))\nRUN y\n"), []);
+        assert_eq!(read(b"RUN <<E\nx\n").unwrap_err().line, 1);
+    }
+
+    #[test]
+    fn no_number_of_shifts_takes_for_ever() {
+        let file = "RUN : << a\n".repeat(100_000);
+        assert_eq!(read(file.as_bytes()).unwrap().lines.len(), 100_000);
     }
 }

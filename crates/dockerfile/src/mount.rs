@@ -6,14 +6,25 @@
 pub enum MountKind {
     /// Files of the context, a stage or an image. Writes to it are thrown away.
     Bind { writable: bool },
-    /// A directory that stays from build to build.
-    Cache { id: Option<String>, mode: u32, readonly: bool, locked: bool },
+    /// A directory that stays from build to build. The mode and the owner are those of a new one.
+    Cache { id: Option<String>, mode: u32, uid: u32, gid: u32, readonly: bool, sharing: Sharing },
     /// An empty file system in memory, of so many bytes at most.
     Tmpfs { size: Option<u64> },
     /// A file that is in no layer, or a variable that is in no config.
-    Secret { id: String, mode: u32, required: bool, variable: Option<String> },
+    Secret { id: String, mode: u32, uid: u32, gid: u32, required: bool, variable: Option<String> },
     /// The socket of an agent with the caller's keys.
     Ssh { id: String, required: bool },
+}
+
+/// Who has a cache at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// All.
+    Shared,
+    /// One: others get another directory.
+    Private,
+    /// One: others wait.
+    Locked,
 }
 
 /// A mount of RUN.
@@ -70,30 +81,30 @@ impl Mount {
                 .ok_or_else(|| format!("--mount: mode={value}: not a mode such as 0755")),
             None => Ok(default),
         };
-        for id in ["uid", "gid"] {
-            if let Some(value) = take(&[id]).filter(|value| value != "0") {
-                return Err(format!("--mount: {id}={value} is not supported: a build has one id"));
-            }
-        }
+        let owner = |value: Option<String>, key: &str| match value {
+            Some(value) => value.parse::<u32>().map_err(|_| format!("--mount: {key}={value}: not a number")),
+            None => Ok(0),
+        };
         let read_only = switch(take(&["ro", "readonly"]))?;
         let writable = switch(take(&["rw", "readwrite"]))?;
         let kind = match kind.as_str() {
             "bind" => MountKind::Bind { writable: writable.unwrap_or(false) && read_only != Some(true) },
             "cache" => {
-                let locked = match take(&["sharing"]).as_deref() {
-                    None | Some("shared") => false,
-                    Some("locked") => true,
+                let sharing = match take(&["sharing"]).as_deref() {
+                    None | Some("shared") => Sharing::Shared,
+                    Some("private") => Sharing::Private,
+                    Some("locked") => Sharing::Locked,
                     Some(other) => {
-                        return Err(format!(
-                            "--mount: sharing={other} is not supported: use shared or locked"
-                        ));
+                        return Err(format!("--mount: sharing={other}: use shared, private or locked"));
                     }
                 };
                 if from.is_some() || source.is_some() {
                     return Err("--mount=type=cache: from= and source= are not supported".to_owned());
                 }
                 let readonly = read_only.unwrap_or(false) || writable == Some(false);
-                MountKind::Cache { id: take(&["id"]), mode: mode(take(&["mode"]), 0o755)?, readonly, locked }
+                let (uid, gid) = (owner(take(&["uid"]), "uid")?, owner(take(&["gid"]), "gid")?);
+                let mode = mode(take(&["mode"]), 0o755)?;
+                MountKind::Cache { id: take(&["id"]), mode, uid, gid, readonly, sharing }
             }
             "tmpfs" => {
                 let size = take(&["size"])
@@ -106,7 +117,8 @@ impl Mount {
                 let id = take(&["id"]).or_else(|| source.clone()).or_else(|| target.as_deref().map(last));
                 let id = id.filter(|id| !id.is_empty()).ok_or("--mount=type=secret: no id")?;
                 let required = switch(take(&["required"]))?.unwrap_or(false);
-                MountKind::Secret { id, mode: mode(take(&["mode"]), 0o400)?, required, variable }
+                let (uid, gid) = (owner(take(&["uid"]), "uid")?, owner(take(&["gid"]), "gid")?);
+                MountKind::Secret { id, mode: mode(take(&["mode"]), 0o400)?, uid, gid, required, variable }
             }
             "ssh" => {
                 let id = take(&["id"]).filter(|id| !id.is_empty()).unwrap_or_else(|| "default".to_owned());
@@ -117,6 +129,9 @@ impl Mount {
                         "--mount=type=ssh: mode={mode:o} is not supported: the socket is the caller's"
                     ));
                 }
+                // The socket is the caller's, whose id every user of a RUN has.
+                owner(take(&["uid"]), "uid")?;
+                owner(take(&["gid"]), "gid")?;
                 MountKind::Ssh { id, required }
             }
             other => {
@@ -174,16 +189,29 @@ mod tests {
         assert_eq!(parse("type=bind,dst=a,rw").unwrap().kind, MountKind::Bind { writable: true });
         assert_eq!(
             parse("type=cache,target=/c,id=i,sharing=locked,mode=0700").unwrap().kind,
-            MountKind::Cache { id: Some("i".into()), mode: 0o700, readonly: false, locked: true }
+            MountKind::Cache {
+                id: Some("i".into()),
+                mode: 0o700,
+                uid: 0,
+                gid: 0,
+                readonly: false,
+                sharing: Sharing::Locked
+            }
         );
         assert_eq!(
             parse("type=tmpfs,target=/t,size=2m").unwrap().kind,
             MountKind::Tmpfs { size: Some(2 << 20) }
         );
-        let secret = MountKind::Secret { id: "k".into(), mode: 0o400, required: true, variable: None };
-        assert_eq!(parse("type=secret,target=/run/k,required").unwrap().kind, secret);
+        let cache = parse("type=cache,target=/c,sharing=private,uid=7,gid=8").unwrap().kind;
+        assert!(
+            matches!(cache, MountKind::Cache { uid: 7, gid: 8, sharing: Sharing::Private, .. }),
+            "{cache:?}"
+        );
+        let secret =
+            MountKind::Secret { id: "k".into(), mode: 0o400, uid: 0, gid: 9, required: true, variable: None };
+        assert_eq!(parse("type=secret,target=/run/k,required,gid=9").unwrap().kind, secret);
         let ssh = |id: &str, required| MountKind::Ssh { id: id.into(), required };
-        assert_eq!(parse("type=ssh").unwrap().kind, ssh("default", false));
+        assert_eq!(parse("type=ssh,uid=7").unwrap().kind, ssh("default", false));
         assert_eq!(parse("type=ssh,id=github,required=true,target=/s").unwrap().kind, ssh("github", true));
     }
 
@@ -197,10 +225,13 @@ mod tests {
             "type=secret",
             "type=tmpfs,target=/t,size=x",
             "target=/a,foo=b",
-            "type=cache,target=/a,sharing=private",
+            "type=cache,target=/a,sharing=alone",
             "type=cache,target=/a,mode=9",
             "target=/a,rw=maybe",
-            "type=cache,target=/a,uid=5",
+            "type=cache,target=/a,uid=app",
+            "type=secret,id=a,gid=-1",
+            "type=bind,target=/a,uid=5",
+            "type=tmpfs,target=/a,gid=0",
         ] {
             assert!(parse(bad).is_err(), "{bad}");
         }

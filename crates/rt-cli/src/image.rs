@@ -105,6 +105,9 @@ pub static BUILD_ARG: Flag =
         .repeats();
 /// `--label`
 pub static LABEL: Flag = value("label", "NAME=VALUE", "add a label to the image").repeats();
+/// `--annotation`
+pub static ANNOTATION: Flag =
+    value("annotation", "NAME=VALUE", "add an annotation to the image's manifest").repeats();
 /// `--secret`
 pub static SECRET: Flag = value(
     "secret",
@@ -148,8 +151,27 @@ pub static BUILD_ROOT_EMULATION: Flag = value(
 );
 /// `--no-cache`, of a build
 pub static NO_BUILD_CACHE: Flag = switch("no-cache", "use no layers of builds before");
+/// `--no-cache-filter`
+pub static NO_CACHE_FILTER: Flag =
+    value("no-cache-filter", "STAGE[,STAGE]", "use no layers of builds before for these stages").repeats();
+/// `--jobs`
+pub static JOBS: Flag =
+    value("jobs", "N", "build at most N stages at once; 0, and by default, as many as there are processors");
 /// `--pull`, of a build
-pub static PULL_BASE: Flag = switch("pull", "ask the registry whether the images of FROM have changed");
+pub static PULL_BASE: Flag = value(
+    "pull",
+    "always|missing|never",
+    "when to ask the registry for the images of FROM; without a word always, by default for those that the store lacks",
+)
+.optional();
+/// `--add-host`
+pub static ADD_HOST: Flag =
+    value("add-host", "NAME:ADDRESS", "a line for /etc/hosts while RUN runs; it is in no layer").repeats();
+/// `--format`, of a build
+pub static BUILD_FORMAT: Flag = value("format", "oci", "podman's flag: rt makes images of no other form");
+/// `--isolation`
+pub static ISOLATION: Flag =
+    value("isolation", "default|oci|rootless", "podman's flag: each RUN is a container of rt all the same");
 /// `--network`, of a build
 pub static BUILD_NETWORK: Flag =
     value("network", "default|host|none", "the network of each RUN that names none; the host's by default");
@@ -165,11 +187,14 @@ pub static FORCE_RM_STEPS: Flag =
 pub static LAYERS: Flag = switch("layers", "keep layers for the next build; rt always does").ignored();
 /// `--iidfile`
 pub static IID_FILE: Flag = value("iidfile", "FILE", "write the digest of the image's manifest to FILE");
+/// `--metadata-file`
+pub static METADATA_FILE: Flag =
+    value("metadata-file", "FILE", "write the digest of the image's manifest and its names to FILE, as JSON");
 /// `--output`
 pub static OUTPUT: Flag = value(
     "output",
     "FILE.sqsh|DIR|oci-archive:FILE",
-    "make an image file, a bundle, or what rt save writes; it replaces one that is there",
+    "make an image file, a bundle, or what rt save writes; it replaces one that is there. type=oci|docker,dest=FILE is docker's form",
 )
 .short('o');
 /// `--timestamp`
@@ -459,20 +484,27 @@ pub const BUILD: Command = Command {
         &TARGET,
         &BUILD_ARG,
         &LABEL,
+        &ANNOTATION,
         &SECRET,
         &SSH,
         &BUILD_CONTEXT,
         &NO_BUILD_CACHE,
+        &NO_CACHE_FILTER,
         &CACHE_FROM,
         &CACHE_TO,
         &BUILD_ROOT_EMULATION,
         &PULL_BASE,
         &BUILD_NETWORK,
+        &ADD_HOST,
         &BUILD_PLATFORM,
+        &JOBS,
+        &BUILD_FORMAT,
+        &ISOLATION,
         &RM_STEPS,
         &FORCE_RM_STEPS,
         &LAYERS,
         &IID_FILE,
+        &METADATA_FILE,
         &OUTPUT,
         &TIMESTAMP,
         &COMPRESSION,

@@ -591,7 +591,8 @@ pub fn mode(file: impl AsFd) -> Result<u32> {
 pub struct Named<F>(pub F);
 
 impl<F: AsFd> Named<F> {
-    fn name(&self, e: io::Error) -> io::Error {
+    /// An error of a write to it, with its name.
+    pub fn name(&self, e: io::Error) -> io::Error {
         match e.kind() {
             io::ErrorKind::Interrupted => e,
             _ => io::Error::other(Error::from(e).context(format!("write {}", fd::shown(&self.0)))),

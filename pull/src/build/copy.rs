@@ -10,12 +10,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
 
+use dockerfile::Chmod;
 use dockerfile::glob::{self, Pattern, Rules};
 use dockerfile::ignore::{Ignore, clean};
 use dockerfile::include::Include;
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
+use super::inflate;
 use oci_content::digest::{Digest, Hasher};
 use oci_content::interrupt::Interrupt;
 use oci_layer::owner::{self, Owner};
@@ -446,7 +448,7 @@ impl Item {
                 break;
             }
             hasher.update(&buffer[..n]);
-            out.write_all(&buffer[..n]).context(|| format!("write {}", self.relative))?;
+            out.write_all(&buffer[..n])?;
             total += n as u64;
         }
         self.require_length(total)
@@ -519,8 +521,8 @@ pub(super) struct Destination<'a> {
     pub root: BorrowedFd<'a>,
     /// The path in it, absolute.
     pub path: &'a str,
-    /// The mode of everything that is copied, by --chmod.
-    pub mode: Option<u32>,
+    /// What becomes of the mode of everything that is copied, by --chmod.
+    pub mode: Option<&'a Chmod>,
     /// The owner of everything that is copied, and of directories that are made for it, by --chown.
     pub owner: Option<Owner>,
 }
@@ -534,7 +536,7 @@ struct WithHoles<'a> {
 impl Write for WithHoles<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if bytes.iter().any(|byte| *byte != 0) {
-            self.file.write_all_at(bytes, self.length)?;
+            self.file.write_all_at(bytes, self.length).map_err(|e| disk::Named(self.file).name(e))?;
         }
         self.length += bytes.len() as u64;
         Ok(bytes.len())
@@ -545,8 +547,19 @@ impl Write for WithHoles<'_> {
     }
 }
 
-/// The mode of directories that are made on the way.
-const DIR_MODE: u32 = 0o755;
+/// What directories are like that are made on the way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NewDirs {
+    owner: Owner,
+    mode: u32,
+}
+
+impl NewDirs {
+    /// Directories that everybody can read.
+    pub(super) fn of(owner: Owner) -> NewDirs {
+        NewDirs { owner, mode: 0o755 }
+    }
+}
 
 impl Destination<'_> {
     /// Copies `found`, which have this digest; with `unpacks`, archives among them are unpacked.
@@ -633,13 +646,29 @@ impl Destination<'_> {
         Ok((self.make_dirs(parent)?, name.to_owned()))
     }
 
-    /// The owner of directories that are made on the way.
-    fn parents(&self) -> Owner {
+    /// The mode of what had `mode` before.
+    fn mode(&self, mode: u32, is_dir: bool) -> u32 {
+        self.mode.map_or(mode, |chmod| chmod.apply(mode, is_dir))
+    }
+
+    /// The owner of what has none of its own.
+    fn owner(&self) -> Owner {
         self.owner.unwrap_or(Owner::ROOT)
     }
 
+    /// Opens the directory that things are copied into; what is made of it has the mode of --chmod in digits, less its set-id bits.
     fn make_dirs(&self, path: &str) -> Result<OwnedFd> {
-        make_dirs(self.root, path, self.parents())
+        let new = NewDirs::of(self.owner());
+        let mode = match self.mode {
+            Some(Chmod::Digits(mode)) => mode & 0o777,
+            Some(Chmod::Letters(_)) | None => new.mode,
+        };
+        make_dirs(self.root, path, NewDirs { mode, ..new })
+    }
+
+    /// The same for an archive, of whose directories only its own headers and the flags for all of its entries say something.
+    fn make_dirs_of_archive(&self, path: &str) -> Result<OwnedFd> {
+        make_dirs(self.root, path, NewDirs::of(self.owner()))
     }
 
     /// Makes a directory, or gives the one that is there the mode of the source's; as BuildKit does, the owner and the time as
@@ -659,7 +688,7 @@ impl Destination<'_> {
             }
             _ => e,
         })?;
-        disk::set_mode(dir.as_fd(), self.mode.unwrap_or(metadata.mode() & 0o7777))?;
+        disk::set_mode(dir.as_fd(), self.mode(metadata.mode() & 0o7777, true))?;
         if !made && item.on_the_way {
             return Ok(Made { dir: dir.into(), mtime: None });
         }
@@ -683,7 +712,7 @@ impl Destination<'_> {
             Some(libc::EISDIR) => err!("{}: a directory, which no file replaces", disk::at(dir, bytes)),
             _ => e,
         })?;
-        let mode = self.mode.unwrap_or(item.metadata.mode() & 0o7777);
+        let mode = self.mode(item.metadata.mode() & 0o7777, false);
         let mtime = (item.metadata.mtime(), item.metadata.mtime_nsec() as u32);
         let kind = item.metadata.file_type();
         if kind.is_symlink() {
@@ -715,8 +744,8 @@ impl Destination<'_> {
         disk::unlink(dir.as_fd(), name.as_bytes())?;
         let file = disk::create_file(dir.as_fd(), name.as_bytes(), 0o600)?;
         disk::Named(&file).write_all(text.as_bytes()).context(|| format!("write {path}"))?;
-        owner::record(file.as_fd(), self.parents())?;
-        disk::set_mode(file.as_fd(), self.mode.unwrap_or(0o644))
+        owner::record(file.as_fd(), self.owner())?;
+        disk::set_mode(file.as_fd(), self.mode(0o644, false))
     }
 
     /// Unpacks `found`, a file, if it is an archive. False where it is none.
@@ -735,13 +764,13 @@ impl Destination<'_> {
         let mut hashed = hasher.clone();
         item.hash_head(&mut hashed);
         let mut source = Hashed { file, hasher: &mut hashed, length: 0 };
-        let plain = decode::plain(BufReader::with_capacity(128 << 10, &mut source)).map_err(|_| {
-            err!("an archive of bzip2 or xz, which is not unpacked")
-                .hint("gzip, zstd and plain tar are unpacked")
-        })?;
+        let plain = inflate::plain(BufReader::with_capacity(128 << 10, &mut source))?;
         let mut plain = plain.take(decode::bomb_limit(item.metadata.len()));
         let mut head = Vec::new();
         let read = plain.by_ref().take(tar::HEAD as u64).read_to_end(&mut head);
+        if let Some(e) = read.as_ref().err().and_then(inflate::wants_memory) {
+            return Err(e);
+        }
         // What has no header of an archive at its beginning is a file as any other. Behind one, what is wrong is an error.
         if read.is_err() || !tar::is_head(&head) {
             drop(plain);
@@ -750,7 +779,7 @@ impl Destination<'_> {
         }
         let mut reader = Reader::new(head.as_slice().chain(BufReader::with_capacity(128 << 10, plain)));
         // As if the archive were unpacked in a root of its own: no link leads out of the destination.
-        let top = self.make_dirs(self.path)?;
+        let top = self.make_dirs_of_archive(self.path)?;
         let inside = Destination { root: top.as_fd(), path: "/", ..*self };
         while let Some(header) = reader.next().context(|| "read the archive")? {
             interrupt.check()?;
@@ -782,7 +811,7 @@ impl Destination<'_> {
         // What came later has changed them.
         for (path, mtime) in directories.into_iter().rev() {
             let path = String::from_utf8_lossy(&path).into_owned();
-            let dir = self.make_dirs(&path)?;
+            let dir = self.make_dirs_of_archive(&path)?;
             disk::set_times(disk::reopen_self(dir.as_fd())?.as_fd(), mtime)?;
         }
         Ok(())
@@ -796,7 +825,7 @@ impl Destination<'_> {
         if !device && !name.starts_with(".wh.") {
             return self.entry(header, reader);
         }
-        let dir = self.make_dirs(parent)?;
+        let dir = self.make_dirs_of_archive(parent)?;
         if name == ".wh..wh..opq" {
             disk::set_xattr(disk::reopen_self(dir.as_fd())?.as_fd(), b"user.overlay.opaque", b"y")?;
             return Ok(());
@@ -829,7 +858,7 @@ impl Destination<'_> {
         let path = within(&header.path)?;
         let owner = self.owner.unwrap_or_else(|| Owner::of_header(header.uid, header.gid));
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", &path));
-        let (dir, name) = (self.make_dirs(parent)?, name.as_bytes());
+        let (dir, name) = (self.make_dirs_of_archive(parent)?, name.as_bytes());
         let dir = dir.as_fd();
         let is_dir = header.kind == EntryKind::Directory;
         match name.is_empty() {
@@ -839,12 +868,12 @@ impl Destination<'_> {
             false => clear(dir, name, is_dir)?,
         }
         if is_dir {
-            let dir = self.make_dirs(&path)?;
+            let dir = self.make_dirs_of_archive(&path)?;
             let dir = disk::reopen_self(dir.as_fd())?;
             owner::replace(dir.as_fd(), owner)?;
-            return disk::set_mode(dir.as_fd(), self.mode.unwrap_or(header.mode));
+            return disk::set_mode(dir.as_fd(), self.mode(header.mode, true));
         }
-        let mode = self.mode.unwrap_or(header.mode);
+        let mode = self.mode(header.mode, false);
         match header.kind {
             EntryKind::Symlink => {
                 disk::symlink(dir, name, &header.link)?;
@@ -857,7 +886,7 @@ impl Destination<'_> {
             EntryKind::Hardlink => {
                 let target = within(&header.link)?;
                 let (target, last) = target.rsplit_once('/').unwrap_or(("", &target));
-                return disk::link(self.make_dirs(target)?.as_fd(), last.as_bytes(), dir, name);
+                return disk::link(self.make_dirs_of_archive(target)?.as_fd(), last.as_bytes(), dir, name);
             }
             EntryKind::File => {
                 let mut file = disk::create_file(dir, name, 0o600)?;
@@ -916,15 +945,15 @@ fn clear(dir: BorrowedFd, name: &[u8], becomes_dir: bool) -> Result<()> {
     }
 }
 
-/// Opens the directory `path` in `root`, links followed inside, and makes what of it is missing, which belongs to `owner`.
-pub(super) fn make_dirs(root: BorrowedFd, path: &str, owner: Owner) -> Result<OwnedFd> {
-    make_dirs_by(root, path, owner, MOST_LINKS)
+/// Opens the directory `path` in `root`, links followed inside, and makes what of it is missing.
+pub(super) fn make_dirs(root: BorrowedFd, path: &str, new: NewDirs) -> Result<OwnedFd> {
+    make_dirs_by(root, path, new, MOST_LINKS)
 }
 
 /// A path leads over no more links to what is not there, as the kernel has it (path_resolution(7)).
 const MOST_LINKS: usize = 40;
 
-fn make_dirs_by(root: BorrowedFd, path: &str, owner: Owner, links: usize) -> Result<OwnedFd> {
+fn make_dirs_by(root: BorrowedFd, path: &str, new: NewDirs, links: usize) -> Result<OwnedFd> {
     let mut dir = disk::open_dir_again(root)?;
     let mut done = String::new();
     for part in path.split('/').filter(|part| !matches!(*part, "" | ".")) {
@@ -939,13 +968,13 @@ fn make_dirs_by(root: BorrowedFd, path: &str, owner: Owner, links: usize) -> Res
         let shown = || format!("make directory /{done}");
         dir = match open() {
             Err(Errno::NOENT) => {
-                match rustix::fs::mkdirat(&dir, part, rustix::fs::Mode::from_raw_mode(DIR_MODE)) {
+                match rustix::fs::mkdirat(&dir, part, rustix::fs::Mode::from_raw_mode(new.mode)) {
                     Ok(()) => {
-                        let new = open().context(shown)?;
-                        if owner != Owner::ROOT {
-                            owner::record(disk::reopen_self(new.as_fd())?.as_fd(), owner)?;
+                        let made = open().context(shown)?;
+                        if new.owner != Owner::ROOT {
+                            owner::record(disk::reopen_self(made.as_fd())?.as_fd(), new.owner)?;
                         }
-                        new
+                        made
                     }
                     // A link to what is not there: that is made.
                     Err(Errno::EXIST) if links > 0 => {
@@ -957,7 +986,7 @@ fn make_dirs_by(root: BorrowedFd, path: &str, owner: Owner, links: usize) -> Res
                         let within = within.strip_prefix(&top).unwrap_or(Path::new("")).to_string_lossy();
                         let target =
                             if target.starts_with('/') { target.to_owned() } else { join(&within, target) };
-                        make_dirs_by(root, &target, owner, links - 1)?
+                        make_dirs_by(root, &target, new, links - 1)?
                     }
                     Err(e) => return Err(e).context(shown),
                 }

@@ -4,18 +4,20 @@
 //! but with the network of the host. Of the image come the program, its variables, its directory and its user.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::Write;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags};
 use serde_json::{Value, json};
 
 use super::mount_points::MountPoints;
+use super::said::Said;
 use crate::image_config::User;
 use crate::{filter, profile};
 use oci_content::interrupt::Interrupt;
@@ -25,16 +27,35 @@ use rt_spec::{ANNOTATION_NAME, ANNOTATION_ROOT_EMULATION, ANNOTATION_USER, DEFAU
 use rt_sys::error::{Context, Result};
 use rt_sys::{disk, err, fd, look, start};
 
+/// No file of hosts is longer.
+const LONGEST_HOSTS: usize = 4 << 20;
+
+/// This machine's file of hosts with more lines, in the directory `memory`; none where there are none.
+pub(super) fn hosts_file(more: &[(String, IpAddr)], memory: &Path) -> Result<Option<PathBuf>> {
+    if more.is_empty() {
+        return Ok(None);
+    }
+    // The first line that has a name counts.
+    let mut text: String = more.iter().map(|(name, address)| format!("{address}\t{name}\n")).collect();
+    if let Some(own) = network_files().find(|path| is_hosts(path)) {
+        let own = fd::read_if_regular(Path::new(own), LONGEST_HOSTS)?;
+        text.push_str(&String::from_utf8_lossy(&own.unwrap_or_default()));
+    }
+    private_file(memory, text.as_bytes(), 0o644).map(Some)
+}
+
 /// Files of the host that a program needs to reach other machines.
 fn network_files() -> impl Iterator<Item = &'static str> {
-    HOST_FILES.into_iter().filter(|path| path.ends_with("/hosts") || path.ends_with("/resolv.conf"))
+    HOST_FILES.into_iter().filter(|path| is_hosts(path) || path.ends_with("/resolv.conf"))
+}
+
+fn is_hosts(path: &str) -> bool {
+    path.ends_with("/hosts")
 }
 
 /// How often somebody who waits for a container looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What a command says without an end of a line is passed on in pieces of so many bytes.
-const LONGEST_LINE: u64 = 16 << 10;
 /// No error of `rt` is longer.
 const LONGEST_ERROR: usize = 64 << 10;
 
@@ -50,6 +71,8 @@ pub(super) struct Run<'a> {
     pub user: &'a User,
     /// It has loopback alone.
     pub no_network: bool,
+    /// The file of hosts that it has in place of this machine's.
+    pub hosts: Option<&'a Path>,
     /// Mounts besides those that every container has.
     pub mounts: Vec<Value>,
     /// What becomes of the owners that root gives.
@@ -86,8 +109,9 @@ pub(super) fn run(run: &Run, root: &Path, memory: &Path, interrupt: &Interrupt) 
         command.arg("--root").arg(&state);
         command
     };
-    let (said, reader) = progress(run.prefix)?;
-    let also = said.try_clone().context(|| "duplicate a descriptor")?;
+    // It is progress: standard output is for the image's digest.
+    let (mut said, writer) = Said::pipe(run.prefix)?;
+    let also = writer.try_clone().context(|| "duplicate a descriptor")?;
     let mut child = rt()
         .arg("--log")
         .arg(&log)
@@ -96,16 +120,21 @@ pub(super) fn run(run: &Run, root: &Path, memory: &Path, interrupt: &Interrupt) 
         .arg(&bundle)
         .arg(&id)
         .stdin(Stdio::null())
-        .stdout(said)
+        .stdout(writer)
         .stderr(also)
         .spawn()
         .context(|| format!("execute {}", program.display()))?;
     let process = pidfd(&child)?;
     let mut asked = false;
     loop {
-        let mut fds = [rustix::event::PollFd::new(&process, rustix::event::PollFlags::IN)];
-        if rt_sys::process::poll(&mut fds, Some(LOOK))? > 0 {
+        let mut fds = vec![PollFd::new(&process, PollFlags::IN)];
+        fds.extend(said.waits_for().as_ref().map(|pipe| PollFd::from_borrowed_fd(*pipe, PollFlags::IN)));
+        rt_sys::process::poll(&mut fds, Some(LOOK))?;
+        if !fds[0].revents().is_empty() {
             break;
+        }
+        if fds.get(1).is_some_and(|pipe| !pipe.revents().is_empty()) {
+            said.pass_on(interrupt)?;
         }
         if interrupt.check().is_err() && !asked {
             asked = true;
@@ -119,47 +148,13 @@ pub(super) fn run(run: &Run, root: &Path, memory: &Path, interrupt: &Interrupt) 
         }
     }
     let status = child.wait().context(|| "wait for rt")?;
-    if let Some(reader) = reader {
-        reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-    }
+    said.end(interrupt)?;
     interrupt.check()?;
     if let Some(error) = fd::read_if_regular(&log, LONGEST_ERROR)? {
         return Ok(Ended::Failed(String::from_utf8_lossy(&error).trim_end().to_owned()));
     }
     mount_points.remove(&root)?;
     Ok(status.code().map_or(Ended::Signal, Ended::Code))
-}
-
-/// Where a command says what it says, and the thread that gives each line a prefix. It is progress: standard output is for the
-/// image's digest.
-fn progress(prefix: Option<&str>) -> Result<(OwnedFd, Option<JoinHandle<Result<()>>>)> {
-    let Some(prefix) = prefix else {
-        let stderr = std::io::stderr().as_fd().try_clone_to_owned().context(|| "duplicate stderr")?;
-        return Ok((stderr, None));
-    };
-    let (reader, writer) = std::io::pipe().context(|| "make a pipe")?;
-    let prefix = format!("[{prefix}] ");
-    let pass_on = move || {
-        let mut reader = BufReader::new(reader);
-        let mut line = prefix.clone().into_bytes();
-        while reader
-            .by_ref()
-            .take(LONGEST_LINE)
-            .read_until(b'\n', &mut line)
-            .context(|| "read what RUN says")?
-            > 0
-        {
-            if line.last() != Some(&b'\n') {
-                line.push(b'\n');
-            }
-            // Who closed stderr does not want to know. One write keeps a line in one piece.
-            let _ = std::io::stderr().write_all(&line);
-            line.truncate(prefix.len());
-        }
-        Ok(())
-    };
-    let thread = std::thread::Builder::new().name("lines".into()).spawn(pass_on);
-    Ok((writer.into(), Some(thread.context(|| "start a thread")?)))
 }
 
 fn pidfd(child: &std::process::Child) -> Result<OwnedFd> {
@@ -177,8 +172,10 @@ fn config(run: &Run, root: &Path) -> Result<Value> {
             namespaces.retain(|namespace| namespace["type"] != "network");
         }
         for path in network_files() {
-            if look::exists(path)? {
-                mounts.push(bind(Path::new(path), path, true));
+            match run.hosts.filter(|_| is_hosts(path)) {
+                Some(hosts) => mounts.push(bind(hosts, path, true)),
+                None if look::exists(path)? => mounts.push(bind(Path::new(path), path, true)),
+                None => {}
             }
         }
     }

@@ -8,7 +8,9 @@
 //! | `context.rs` | the directories that files are taken from |
 //! | `remote.rs` | what URLs name |
 //! | `copy.rs` | COPY and ADD |
+//! | `inflate.rs` | what compresses an archive |
 //! | `exec.rs` | RUN, as a container of `rt` |
+//! | `said.rs` | what RUN says, on its way to the caller |
 //! | `mount.rs` | the build's namespaces and overlays |
 //! | `mount_points.rs` | what RUN lacks to mount on, and that it is in no layer |
 //! | `place.rs` | layers by key, and what else stays between builds |
@@ -23,6 +25,7 @@
 mod context;
 mod copy;
 mod exec;
+mod inflate;
 mod kept_image;
 mod mount;
 mod mount_points;
@@ -31,6 +34,7 @@ mod owners;
 mod place;
 mod registry_cache;
 mod remote;
+mod said;
 mod side_by_side;
 mod stage;
 pub(crate) mod variables;
@@ -38,6 +42,7 @@ pub(crate) mod variables;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io::Read;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -124,10 +129,16 @@ pub(crate) struct BuildOptions {
     pub arguments: Vec<(String, String)>,
     /// `--label`
     pub labels: Vec<(String, String)>,
+    /// `--annotation`
+    pub annotations: Vec<(String, String)>,
     /// `--secret`
     pub secrets: Vec<Secret>,
     /// Nothing that is kept is used.
     pub no_cache: bool,
+    /// `--no-cache-filter`: stages for which that is so, in small letters.
+    pub no_cache_for: Vec<String>,
+    /// How many stages are built at once, where the caller says it.
+    pub jobs: Option<usize>,
     /// `--timestamp`: the time of all files and of the image, in seconds since 1970.
     pub timestamp: Option<i64>,
     /// How the layers of a layout or an archive are stored.
@@ -136,6 +147,8 @@ pub(crate) struct BuildOptions {
     pub caches: Caches,
     /// `--network none`: RUN that names no network has none.
     pub no_network: bool,
+    /// `--add-host`: more lines for the file of hosts that RUN sees.
+    pub hosts: Vec<(String, IpAddr)>,
     /// What becomes of the owners that root gives in RUN.
     pub emulation: RootEmulation,
     /// Nothing is said but errors and warnings, and what RUN says.
@@ -213,6 +226,8 @@ struct Builder<'a> {
     globals: BTreeMap<String, String>,
     /// What the caller's environment says of proxies: RUN has it, and no key and no history.
     proxies: Vec<(String, String)>,
+    /// The file of hosts for RUN, where it is not that of this machine.
+    hosts: Option<PathBuf>,
     place: Place,
     // Before the session, in whose directory it is mounted: the fields go in this order.
     memory: Mounted,
@@ -246,6 +261,18 @@ struct Builder<'a> {
     lowest: Option<usize>,
     /// What finds out meanwhile what that base is as an archive.
     measuring: Mutex<Option<output::Measuring>>,
+}
+
+/// Of an instruction so many characters are shown.
+const MOST_SHOWN: usize = 300;
+
+/// The beginning of an instruction, on one line.
+fn shown(text: &str) -> String {
+    let text = rt_sys::log::one_line(text);
+    match text.char_indices().nth(MOST_SHOWN) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
 }
 
 /// Takes a lock. What a thread that panicked has left in it is of no matter: the build ends with it.
@@ -288,6 +315,7 @@ pub(crate) fn build(
     let memory = session.path.join("memory");
     std::fs::create_dir(&memory).context(|| format!("make {}", memory.display()))?;
     let memory = mount::memory(&memory)?;
+    let hosts = exec::hosts_file(&options.hosts, memory.path())?;
     let instructions = file.instructions.clone();
     let mut builder = Builder {
         options,
@@ -298,6 +326,7 @@ pub(crate) fn build(
         nothing: Ignore::default(),
         globals: BTreeMap::new(),
         proxies: variables::proxies(),
+        hosts,
         place,
         memory,
         session,
@@ -625,7 +654,7 @@ impl Builder<'_> {
         match is_interrupted(&e) {
             true => e,
             false => {
-                let text = rt_sys::log::one_line(&instruction.text);
+                let text = shown(&instruction.text);
                 e.context(format!("line {}: {text}", instruction.line))
             }
         }
@@ -644,9 +673,7 @@ impl Builder<'_> {
             let applied = parsed
                 .map_err(|e| Error::new(e.text))
                 .and_then(|instruction| stage.apply(self, &instruction));
-            applied
-                .map_err(|e| e.context(format!("ONBUILD {}", rt_sys::log::one_line(trigger))))
-                .map_err(at(from))?;
+            applied.map_err(|e| e.context(format!("ONBUILD {}", shown(trigger)))).map_err(at(from))?;
         }
         for (n, instruction) in rest.iter().enumerate() {
             self.interrupt.check()?;
@@ -748,6 +775,15 @@ impl Builder<'_> {
         let kept = kept.map_err(|e| e.context(format_args!("image {name}")))?;
         images.insert(key, (path.clone(), kept));
         Ok(path)
+    }
+
+    /// True where layers of builds before may be taken for stage `number`.
+    fn uses_cache(&self, number: usize) -> bool {
+        let name = match &self.stages[number][0].kind {
+            Kind::From { name: Some(name), .. } => name.to_ascii_lowercase(),
+            _ => number.to_string(),
+        };
+        !self.options.no_cache && !self.options.no_cache_for.contains(&name)
     }
 
     /// What keeps others from making the layer of this key.

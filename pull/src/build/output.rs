@@ -294,6 +294,8 @@ fn image_of(
         .cloned()
         .or_else(|| created_of(stage));
     let created = builder.created.clone().or(created);
+    let first = stage.chain.layers.first().map(|layer| &layer.facts.created);
+    let empty_created = builder.created.as_ref().or(first).or(created.as_ref()).cloned();
     for stale in STALE {
         image.remove(stale);
     }
@@ -301,24 +303,22 @@ fn image_of(
         image.insert("created".into(), json!(created));
     }
     image.insert("config".into(), Value::Object(stage.config.clone()));
-    image.insert("history".into(), Value::Array(history(stage, parts, builder.created.as_deref())));
-    Ok(SourceBundle::built(trees, Built { config: Value::Object(image), compression }))
+    let history = history(stage, builder.created.as_deref(), empty_created.as_deref());
+    image.insert("history".into(), Value::Array(history));
+    let annotations = builder.options.annotations.iter().map(|(name, value)| (name.clone(), json!(value)));
+    let annotations = annotations.collect();
+    Ok(SourceBundle::built(trees, Built { config: Value::Object(image), annotations, compression }))
 }
 
 /// The history, which has as many entries that are not empty as there are layers: those of the base are one layer now. Those of this
-/// build were made at `created`, where the caller has said when.
-fn history(stage: &Stage, parts: &[Part], created: Option<&str>) -> Vec<Value> {
+/// build were made at `created`, where the caller has said when, and those without a layer at `empty_created`.
+fn history(stage: &Stage, created: Option<&str>, empty_created: Option<&str>) -> Vec<Value> {
     let has_base = matches!(stage.chain.base, Base::Bundle { .. });
-    let own = parts.len() - usize::from(has_base);
     let mut entries = stage.history.clone();
-    // From the end on, as many entries with a layer as there are layers of this build are its own.
-    let mut left = own;
-    let begin = entries.iter().rposition(|entry| {
-        let layer = entry["empty_layer"] != json!(true);
-        left = left.saturating_sub(usize::from(layer));
-        layer && left == 0
-    });
-    let begin = if own == 0 { entries.len() } else { begin.unwrap_or(0) };
+    let begin = stage.inherited;
+    for entry in entries[begin..].iter_mut().filter(|entry| entry.get("created").is_none()) {
+        entry["created"] = json!(empty_created);
+    }
     for entry in &mut entries[begin..] {
         if let (Some(created), Some(_)) = (created, entry.get("created")) {
             entry["created"] = json!(created);
@@ -328,7 +328,11 @@ fn history(stage: &Stage, parts: &[Part], created: Option<&str>) -> Vec<Value> {
         for entry in &mut entries[..begin] {
             entry["empty_layer"] = json!(true);
         }
-        entries.insert(begin, kept_image::merged());
+        let mut merged = kept_image::merged();
+        if let Some(created) = created_of(stage) {
+            merged["created"] = json!(created);
+        }
+        entries.insert(begin, merged);
     }
     entries
 }

@@ -30,6 +30,7 @@ use crate::cache::Cache;
 use crate::save::Times;
 use oci_content::digest::Digest;
 use oci_content::interrupt::Interrupt;
+use oci_layer::owner::{self, Owner};
 use rt_image_store::word::changeable_by_others;
 use rt_sys::error::{Context, Result};
 use rt_sys::owned::Owned;
@@ -370,28 +371,51 @@ impl Place {
         disk::open_root(&self.path.join("layers").join(id).join("upper"))
     }
 
-    /// The directory of a cache of RUN, which gets this mode where it is new.
-    pub(super) fn cache(&self, id: &str, mode: u32) -> Result<PathBuf> {
+    /// The directory of a cache of RUN, which gets this mode and owner where it is new.
+    pub(super) fn cache(&self, id: &str, mode: u32, owner: Owner) -> Result<PathBuf> {
         let path = self.path.join("caches").join(Digest::of(id.as_bytes()).hex());
         match fs::DirBuilder::new().create(&path) {
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
-            made => made
-                .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(mode)))
-                .context(|| format!("make {}", path.display()))?,
+            made => {
+                made.and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(mode)))
+                    .context(|| format!("make {}", path.display()))?;
+                let dir = fs::File::open(&path).context(|| format!("open {}", path.display()))?;
+                owner::record_of_mode(dir.as_fd(), owner, mode, None)?;
+            }
         }
         Ok(path)
+    }
+
+    /// The directory of a cache that nobody else has, and what keeps it so: the first of those for this id, or a new one.
+    pub(super) fn private_cache(&self, id: &str, mode: u32, owner: Owner) -> Result<(PathBuf, fs::File)> {
+        let mut number = 0u64;
+        loop {
+            // A name of their own: those of sharing=shared are locked by nobody.
+            let dir = self.cache(&format!("private {number} {id}"), mode, owner)?;
+            if let Some(lock) = alone_if_free(&dir)? {
+                return Ok((dir, lock));
+            }
+            number += 1;
+        }
     }
 }
 
 /// Waits until no other RUN has the cache `dir` for itself, and has it as long as the file is open.
 pub(super) fn alone_in(dir: &Path, interrupt: &Interrupt) -> Result<fs::File> {
-    let file = fs::File::open(dir).context(|| format!("open {}", dir.display()))?;
     loop {
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(file),
-            Err(rustix::io::Errno::WOULDBLOCK) => interrupt.sleep(Duration::from_millis(50))?,
-            Err(e) => return Err(e).context(|| format!("lock {}", dir.display())),
+        match alone_if_free(dir)? {
+            Some(lock) => return Ok(lock),
+            None => interrupt.sleep(Duration::from_millis(50))?,
         }
+    }
+}
+
+fn alone_if_free(dir: &Path) -> Result<Option<fs::File>> {
+    let file = fs::File::open(dir).context(|| format!("open {}", dir.display()))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(e) => Err(e).context(|| format!("lock {}", dir.display())),
     }
 }
 

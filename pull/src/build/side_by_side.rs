@@ -48,7 +48,8 @@ struct Progress {
 pub(super) fn build(builder: &mut Builder, target: usize) -> Result<()> {
     let mut images = Vec::new();
     let plan = plan(builder, target, &mut images)?;
-    let workers = process::affinity().min(plan.0.len());
+    let most = builder.options.jobs.unwrap_or(usize::MAX);
+    let workers = process::affinity().min(plan.0.len()).min(most);
     let is_side_by_side = workers > 1 && plan.has_independent_stages();
     builder.has_prefixes = is_side_by_side;
     // Whoever makes room in the store meanwhile would remove an image that is not used before the last instruction. Nor do the bars of

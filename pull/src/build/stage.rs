@@ -7,11 +7,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use dockerfile::ignore::Ignore;
-use dockerfile::{Command, Healthcheck, Heredoc, Instruction, Kind, Mount, MountKind, words};
+use dockerfile::{Chmod, Command, Healthcheck, Heredoc, Instruction, Kind, Mount, MountKind, Sharing, words};
 use serde_json::{Map, Value, json};
 
 use super::context::Local;
-use super::copy::{self, Destination, Origin};
+use super::copy::{self, Destination, NewDirs, Origin};
 use super::exec::{self, Ended, Run};
 use super::mount::{self, Mounted};
 use super::owners;
@@ -21,8 +21,9 @@ use super::remote::{self, Fetched, Remote};
 use super::{Builder, Secret};
 use crate::image_config::{self, User};
 use crate::manifest::Execution;
+use crate::profile;
 use oci_content::digest::Digest;
-use oci_layer::owner::Owner;
+use oci_layer::owner::{self, Owner};
 use rt_spec::emulation::RootEmulation;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::rootfs::open_in;
@@ -86,6 +87,8 @@ pub(super) struct Stage {
     /// Its section `config`.
     pub config: Map<String, Value>,
     pub history: Vec<Value>,
+    /// How many entries of it are the base's.
+    pub inherited: usize,
     /// What ENV and ARG say, the later line before the earlier.
     env: BTreeMap<String, String>,
     /// What ARG says, in its order: it stands in the history and in the key of RUN.
@@ -105,10 +108,11 @@ impl Stage {
             Some(Value::Object(config)) => config,
             _ => Map::new(),
         };
-        let history = match image.remove("history") {
+        let history: Vec<Value> = match image.remove("history") {
             Some(Value::Array(history)) => history.into_iter().filter(Value::is_object).collect(),
             _ => Vec::new(),
         };
+        let inherited = history.len();
         let mut env: Vec<String> = strings(&config, "Env");
         if !env.iter().any(|entry| entry.starts_with("PATH=")) {
             env.push(image_config::PATH.to_owned());
@@ -116,7 +120,8 @@ impl Stage {
         config.insert("Env".into(), json!(env));
         let pairs = env.iter().filter_map(|entry| entry.split_once('='));
         let env = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        Stage { number, shown, chain, image, config, history, env, args: Vec::new(), has_cmd: false }
+        let args = Vec::new();
+        Stage { number, shown, chain, image, config, history, inherited, env, args, has_cmd: false }
     }
 
     /// The same stage as the beginning of another.
@@ -232,6 +237,7 @@ impl Stage {
             Kind::User(user) => drop(self.config.insert("User".into(), json!(expand(user)?))),
             Kind::Volume(paths) => {
                 let paths = all(paths)?;
+                paths.iter().try_for_each(|path| profile::check_volume(path))?;
                 object(&mut self.config, "Volumes").extend(paths.into_iter().map(|path| (path, json!({}))));
             }
             Kind::Expose(text) => {
@@ -262,11 +268,8 @@ impl Stage {
                 self.config.insert("Healthcheck".into(), check);
             }
             Kind::Onbuild(text) => {
-                if !instruction.heredocs.is_empty() {
-                    bail!("a heredoc in ONBUILD is not supported");
-                }
                 let mut triggers = strings(&self.config, "OnBuild");
-                triggers.push(text.clone());
+                triggers.push(with_heredocs(text, &instruction.heredocs));
                 self.config.insert("OnBuild".into(), json!(triggers));
                 return Ok(());
             }
@@ -285,14 +288,14 @@ impl Stage {
         marks: bool,
         make: impl FnOnce(&Rooted) -> Result<()>,
     ) -> Result<Layer> {
-        let said = format!("[{}] {}", self.shown, rt_sys::log::one_line(&instruction.text));
+        let said = format!("[{}] {}", self.shown, super::shown(&instruction.text));
         let key = match is_on_chain {
             true => registry_cache::key_of(&self.chain.id(), what),
             false => registry_cache::key_without_chain(what),
         };
         let maker = builder.maker(&key);
         let _alone = super::lock(&maker);
-        let use_cache = !builder.options.no_cache;
+        let use_cache = builder.uses_cache(self.number);
         let kept = if use_cache { builder.place.find(&key)? } else { None };
         let is_needed = use_cache && kept.is_none();
         let elsewhere = registry_cache::find(builder, &mut self.chain, what, is_on_chain, is_needed)?;
@@ -336,7 +339,7 @@ impl Stage {
                 Err(e) => return Err(e).context(|| dir.clone()),
             };
             let owner = Owner { uid: user.uid, gid: user.gid };
-            copy::make_dirs(stage.root.as_fd(), &dir, owner).map(drop)
+            copy::make_dirs(stage.root.as_fd(), &dir, NewDirs::of(owner)).map(drop)
         })?;
         self.config.insert("WorkingDir".into(), json!(dir));
         self.note(&format!("WORKDIR {dir}"), Some(&layer));
@@ -367,10 +370,7 @@ impl Stage {
             (Command::Shell(text), [only]) if dockerfile::is_heredoc(text) => {
                 self.command(&Command::Shell(only.text()))
             }
-            (Command::Shell(text), all) => {
-                let parts = all.iter().map(|heredoc| format!("\n{}{}", heredoc.content, heredoc.name));
-                self.command(&Command::Shell(format!("{text}{}", parts.collect::<String>())))
-            }
+            (Command::Shell(text), all) => self.command(&Command::Shell(with_heredocs(text, all))),
             (Command::Exec(_), _) => bail!("RUN in JSON form takes no heredoc"),
         };
         if args.is_empty() {
@@ -394,7 +394,20 @@ impl Stage {
         let user = text_of(&self.config, "User");
         let texts: Vec<&str> = scripts.iter().map(|heredoc: &Heredoc| heredoc.content.as_str()).collect();
         let emulation = builder.options.emulation;
-        let what = json!(["run", args, env, cwd, user, no_network, counted, texts, emulation.as_str()]);
+        let mut what = vec![
+            json!("run"),
+            json!(args),
+            json!(env),
+            json!(cwd),
+            json!(user),
+            json!(no_network),
+            json!(counted),
+            json!(texts),
+            json!(emulation.as_str()),
+        ];
+        // Their names count, and where they are does not.
+        what.extend(builder.options.hosts.iter().map(|(name, _)| json!(["host", name])));
+        let what = Value::Array(what);
         let shown = self.shown.clone();
         let marks =
             emulation != RootEmulation::Off && !["", "0", "root", "0:0", "root:root"].contains(&&*user);
@@ -419,6 +432,7 @@ impl Stage {
                 cwd: &cwd,
                 user: &user,
                 no_network,
+                hosts: builder.hosts.as_deref(),
                 mounts: binds,
                 emulation,
                 prefix: builder.has_prefixes.then_some(&*shown),
@@ -466,16 +480,8 @@ impl Stage {
     fn copy(&mut self, builder: &Builder, instruction: &Instruction, paths: &[String]) -> Result<()> {
         let is_add = matches!(instruction.kind, Kind::Add(_));
         let name = if is_add { "ADD" } else { "COPY" };
-        let mode = match instruction.flag("chmod") {
-            None => None,
-            Some(text) => {
-                let text = self.expand(builder, text)?;
-                let mode = u32::from_str_radix(&text, 8).ok().filter(|mode| *mode <= 0o7777);
-                Some(mode.ok_or_else(|| {
-                    err!("--chmod={text}: only modes in digits are supported, such as 0755")
-                })?)
-            }
-        };
+        let chmod = instruction.flag("chmod").map(|text| self.expand(builder, text)).transpose()?;
+        let mode = chmod.as_deref().map(Chmod::parse).transpose().map_err(Error::new)?;
         let owner = instruction.flag("chown").map(|text| self.expand(builder, text)).transpose()?;
         let keeps_parents = self.switch(builder, instruction, "parents")? == Some(true);
         let link = instruction.flag("link").is_some_and(|value| value != "false");
@@ -491,7 +497,7 @@ impl Stage {
         let remotes = urls.iter().map(|url| Added::new(url, &flags)).collect::<Result<Vec<_>>>()?;
         let excluded: Vec<String> =
             instruction.values("exclude").map(|text| self.expand(builder, text)).collect::<Result<_>>()?;
-        let exclude = Ignore::new(&excluded.join("\n")).map_err(Error::new)?;
+        let exclude = Ignore::of_patterns(&excluded).map_err(Error::new)?;
         // As a text, before any link counts.
         let is_named_directory = to.ends_with('/') || matches!(to.rsplit('/').next(), Some("." | ".."));
         let mut to = format!("/{}", dockerfile::ignore::clean(&self.absolute(to)));
@@ -511,14 +517,10 @@ impl Stage {
                 text.map(|text| (heredoc, text)).map_err(Error::new)
             })
             .collect::<Result<_>>()?;
-        let files: Vec<&String> = sources
-            .into_iter()
-            .filter(|source| heredocs.is_empty() || !dockerfile::is_heredoc(source))
-            .collect();
         let source = builder.source(self.number, instruction.flag("from"))?;
         let origin = source.origin(builder, &exclude);
         let mut found = Vec::new();
-        for file in &files {
+        for file in &sources {
             found.extend(match keeps_parents {
                 true => origin.find_with_parents(file, builder.interrupt)?,
                 false => origin.find(file, builder.interrupt)?,
@@ -533,8 +535,8 @@ impl Stage {
             bail!("{to}: with more than one source the destination must be a directory and end in /");
         }
         if several
-            && files.iter().all(|file| dockerfile::glob::is_pattern(file))
-            && files.len() == 1
+            && sources.iter().all(|source| dockerfile::glob::is_pattern(source))
+            && sources.len() == 1
             && heredocs.is_empty()
             && !to.ends_with('/')
         {
@@ -546,7 +548,10 @@ impl Stage {
         let what = json!([
             name,
             to,
-            mode,
+            match &mode {
+                Some(Chmod::Digits(mode)) => json!(mode),
+                _ => json!(chmod),
+            },
             owner,
             link,
             digest.as_str(),
@@ -568,7 +573,7 @@ impl Stage {
                 }
                 false => stage.root.as_fd(),
             };
-            let to = Destination { root, path: &to, mode, owner };
+            let to = Destination { root, path: &to, mode: mode.as_ref(), owner };
             for (heredoc, text) in &heredocs {
                 to.write_text(&heredoc.name, text, !several)?;
             }
@@ -584,6 +589,12 @@ impl Stage {
         self.note(&format!("{} # buildkit", instruction.text), Some(&layer));
         Ok(())
     }
+}
+
+/// A text with its heredocs behind it, as they are written.
+fn with_heredocs(text: &str, heredocs: &[Heredoc]) -> String {
+    let texts = heredocs.iter().map(|heredoc| format!("\n{}{}", heredoc.content, heredoc.name));
+    [text.to_owned()].into_iter().chain(texts).collect()
 }
 
 /// The flags of ADD.
@@ -738,15 +749,23 @@ fn mounted(
                 json!({ "destination": target, "type": "tmpfs", "source": "tmpfs", "options": options }),
             );
         }
-        MountKind::Cache { id, mode, readonly, locked } => {
+        MountKind::Cache { id, mode, uid, gid, readonly, sharing } => {
             let id = id.clone().unwrap_or_else(|| dockerfile::ignore::clean(&target));
-            let dir = builder.place.cache(&id, *mode)?;
-            if *locked {
+            let owner = Owner { uid: *uid, gid: *gid };
+            let dir = match sharing {
+                Sharing::Private => {
+                    let (dir, lock) = builder.place.private_cache(&id, *mode, owner)?;
+                    held.push(Box::new(lock));
+                    dir
+                }
+                Sharing::Shared | Sharing::Locked => builder.place.cache(&id, *mode, owner)?,
+            };
+            if *sharing == Sharing::Locked {
                 held.push(Box::new(place::alone_in(&dir, builder.interrupt)?));
             }
             binds.push(exec::bind(&dir, &target, *readonly));
         }
-        MountKind::Secret { id, mode, required, variable } => {
+        MountKind::Secret { id, mode, uid, gid, required, variable } => {
             let Some(secret) = builder.options.secrets.iter().find(|secret| secret.id == *id) else {
                 if *required {
                     return Err(err!("--mount=type=secret: no secret {id:?}")
@@ -762,6 +781,8 @@ fn mounted(
             }
             if variable.is_none() || !mount.target.is_empty() {
                 let file = exec::private_file(builder.memory.path(), &value, *mode)?;
+                let open = std::fs::File::open(&file).context(|| format!("open {}", file.display()))?;
+                owner::record_of_mode(open.as_fd(), Owner { uid: *uid, gid: *gid }, *mode, None)?;
                 let target = if mount.target.is_empty() { format!("/run/secrets/{id}") } else { target };
                 let mut bind = exec::bind(&file, &target, true);
                 bind["options"] = json!(["bind", "ro", "nosuid", "nodev", "noexec"]);

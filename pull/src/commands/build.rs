@@ -1,5 +1,6 @@
 //! `rt build`
 
+use super::build_words::{self, Into};
 use super::id_file::IdFile;
 use super::{image_file as form_of, operand, registry};
 use crate::build::{self, BuildOptions, Caches, Made, Output, Secret, SecretFrom, Use};
@@ -21,6 +22,7 @@ use rt_image_store::{PullPolicy, Transport};
 use rt_spec::emulation::{RootEmulation, parse_root_emulation};
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err, look};
+use serde_json::json;
 use std::path::{Path, PathBuf};
 
 /// Builds an image and prints the digest of its manifest.
@@ -32,7 +34,49 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     if let Some(platform) = flags.text(&BUILD_PLATFORM)? {
         build::check_platform("--platform", platform)?;
     }
-    let options = BuildOptions {
+    build_words::check_form(flags.text(&BUILD_FORMAT)?, flags.text(&ISOLATION)?)?;
+    let options = options(call)?;
+    let names = flags.texts(&TAG)?;
+    for name in &names {
+        let Source::Registry(reference) = name.parse()? else {
+            bail!("--tag {name}: not a name such as team/tool:1");
+        };
+        if reference.digest.is_some() {
+            bail!("--tag {name}: a name with a tag, and no digest");
+        }
+    }
+    let into = flags.text(&OUTPUT)?.map(build_words::output).transpose()?;
+    let outputs = outputs(call, &names, into.as_ref())?;
+    let policy = build_words::policy(flags.text(&PULL_BASE)?)?;
+    let fetch = |image: &str, what_for, interrupt: &Interrupt| base(call, image, what_for, policy, interrupt);
+    let file = |flag| flags.path(flag).map(|path| IdFile::at(flag.long, path)).transpose();
+    let (id_file, metadata_file) = (file(&IID_FILE)?, file(&METADATA_FILE)?);
+    let interrupt = Interrupt::install();
+    let digest =
+        build::build(&options, &outputs, &interrupt, &fetch).map_err(|e| match is_interrupted(&e) {
+            true => err!("interrupted; the layers that were made are kept, the same command goes on"),
+            false => e,
+        })?;
+    let written = id_file.map_or(Ok(()), |file| file.write(digest.as_str()));
+    let noted = metadata_file.map_or(Ok(()), |file| file.write(&metadata(&digest, &names)));
+    // Also where it could not be written: the image is there.
+    let code = print(format!("{digest}\n"))?;
+    written.and(noted).map(|()| code)
+}
+
+/// What of the image programs look for in the file of --metadata-file.
+fn metadata(digest: &Digest, names: &[String]) -> String {
+    let mut metadata = json!({ "containerimage.digest": digest });
+    if !names.is_empty() {
+        metadata["image.name"] = json!(names.join(","));
+    }
+    format!("{metadata:#}\n")
+}
+
+/// What the flags ask for, but for what becomes of the image.
+fn options(call: &Call) -> Result<BuildOptions> {
+    let flags = &call.flags;
+    Ok(BuildOptions {
         context: context(operand(call, 0)?)?,
         named: flags.texts(&BUILD_CONTEXT)?.iter().map(|text| named(text)).collect::<Result<_>>()?,
         agents: flags.texts(&SSH)?.iter().map(|text| agent(text)).collect::<Result<_>>()?,
@@ -40,8 +84,20 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         target: flags.text(&TARGET)?.map(str::to_owned),
         arguments: arguments(&flags.texts(&BUILD_ARG)?),
         labels: flags.texts(&LABEL)?.iter().map(|text| pair(text)).collect(),
+        annotations: flags
+            .texts(&ANNOTATION)?
+            .iter()
+            .map(|text| build_words::annotation(text))
+            .collect::<Result<_>>()?,
         secrets: flags.texts(&SECRET)?.iter().map(|text| secret(text)).collect::<Result<_>>()?,
         no_cache: flags.has(&NO_BUILD_CACHE),
+        no_cache_for: flags
+            .texts(&NO_CACHE_FILTER)?
+            .iter()
+            .flat_map(|text| text.split(','))
+            .map(str::to_ascii_lowercase)
+            .collect(),
+        jobs: build_words::jobs(flags.given_number(&JOBS)?),
         timestamp: flags.text(&TIMESTAMP)?.map(build::timestamp).transpose()?,
         compression: compression(flags.text(&COMPRESSION)?)?,
         caches: Caches {
@@ -54,36 +110,13 @@ pub(super) fn run(call: &Call) -> Result<u8> {
             Some("none") => true,
             Some(other) => bail!("--network {other} is not supported: use host or none"),
         },
+        hosts: flags.texts(&ADD_HOST)?.iter().map(|text| build_words::host(text)).collect::<Result<_>>()?,
         emulation: match flags.text(&BUILD_ROOT_EMULATION)? {
             Some(word) => parse_root_emulation(word)?,
             None => RootEmulation::Full,
         },
         quiet: flags.has(&SILENT),
-    };
-    let names = flags.texts(&TAG)?;
-    for name in &names {
-        let Source::Registry(reference) = name.parse()? else {
-            bail!("--tag {name}: not a name such as team/tool:1");
-        };
-        if reference.digest.is_some() {
-            bail!("--tag {name}: a name with a tag, and no digest");
-        }
-    }
-    let into = flags.text(&OUTPUT)?;
-    let outputs = outputs(call, &names, into)?;
-    let policy = if flags.has(&PULL_BASE) { PullPolicy::Always } else { PullPolicy::Missing };
-    let fetch = |image: &str, what_for, interrupt: &Interrupt| base(call, image, what_for, policy, interrupt);
-    let id_file = flags.path(&IID_FILE).map(IdFile::at).transpose()?;
-    let interrupt = Interrupt::install();
-    let digest =
-        build::build(&options, &outputs, &interrupt, &fetch).map_err(|e| match is_interrupted(&e) {
-            true => err!("interrupted; the layers that were made are kept, the same command goes on"),
-            false => e,
-        })?;
-    let written = id_file.map_or(Ok(()), |file| file.write(digest.as_str()));
-    // Also where it could not be written: the image is there.
-    let code = print(format!("{digest}\n"))?;
-    written.map(|()| code)
+    })
 }
 
 /// What the user named as a context.
@@ -254,13 +287,12 @@ fn base(
 }
 
 /// What is made of the image. Without a word it goes into the store.
-fn outputs<'a>(call: &'a Call, names: &'a [String], into: Option<&'a str>) -> Result<Vec<Output<'a>>> {
+fn outputs<'a>(call: &'a Call, names: &'a [String], into: Option<&'a Into>) -> Result<Vec<Output<'a>>> {
     let mut all = Vec::new();
-    if !names.is_empty() || into.is_none() {
+    if !names.is_empty() || matches!(into, None | Some(Into::Store)) {
         all.push(Output::Store(Box::new(move |made, interrupt| store(call, names, made, interrupt))));
     }
-    let Some(text) = into else { return Ok(all) };
-    let text = text.strip_prefix("dest=").unwrap_or(text);
+    let Some(Into::Target(text)) = into else { return Ok(all) };
     if Transport::split(text).is_some() {
         let target = SaveTarget::parse(text)?;
         target.check_replaces_itself().context(|| "--output")?;
@@ -272,10 +304,6 @@ fn outputs<'a>(call: &'a Call, names: &'a [String], into: Option<&'a str>) -> Re
         return Err(
             err!("--output -: no image is written to standard output").hint("./- is a file of that name")
         );
-    }
-    if text.contains("type=") {
-        return Err(err!("--output {text}: not supported")
-            .hint("use FILE.sqsh, DIR, oci:DIR, oci-archive:FILE or docker-archive:FILE"));
     }
     let target = rt_sys::fd::absolute(text)?;
     // What cannot be replaced is told before the build.

@@ -1,4 +1,4 @@
-//! The file of `rt build --iidfile`, in a directory where others may write, too.
+//! The files of `rt build --iidfile` and `--metadata-file`, in a directory where others may write, too.
 
 use crate::draft::{self, Draft};
 use rt_sys::error::{Context, Result};
@@ -13,7 +13,8 @@ const FILE: &[u8] = b"file";
 
 /// Where a text is to go that there is only in the end.
 pub(super) struct IdFile {
-    path: PathBuf,
+    /// The flag's name, and the path, for errors.
+    shown: String,
     parent: OwnedFd,
     name: Vec<u8>,
 }
@@ -34,9 +35,10 @@ impl IdFile {
     ///
     /// # Errors
     /// There is none, or nothing can be written there, as far as can be told before: a pipe may get its reader later.
-    pub(super) fn at(path: PathBuf) -> Result<IdFile> {
+    pub(super) fn at(flag: &str, path: PathBuf) -> Result<IdFile> {
+        let shown = format!("--{flag} {}", path.display());
         let opened = draft::place(&path).and_then(|(parent, name)| {
-            let file = IdFile { path: path.clone(), parent, name };
+            let file = IdFile { shown: shown.clone(), parent, name };
             match file.how()? {
                 How::Replaced if !disk::may_write(file.parent.as_fd())? => bail!("no file can be made there"),
                 How::Replaced => file.check_replaceable()?,
@@ -45,7 +47,7 @@ impl IdFile {
             }
             Ok(file)
         });
-        opened.context(|| shown(&path))
+        opened.context(|| shown)
     }
 
     /// Writes `text`, and waits for nobody who would read it.
@@ -53,13 +55,13 @@ impl IdFile {
     /// # Errors
     /// Also where nobody reads a pipe (ENXIO), or nobody empties it (EAGAIN).
     pub(super) fn write(self, text: &str) -> Result<()> {
-        let path = self.path.clone();
+        let shown = self.shown.clone();
         let written = match self.how() {
             Ok(How::Replaced) => self.replace(text),
             Ok(how) => self.open(how).and_then(|mut file| Ok(file.write_all(text.as_bytes())?)),
             Err(e) => Err(e),
         };
-        written.context(|| shown(&path))
+        written.context(|| shown)
     }
 
     /// Refuses what a directory with the sticky bit keeps for its owner. A build has only the caller's id, and root's rights over it.
@@ -116,8 +118,4 @@ impl IdFile {
         disk::create_file(draft.dir(), FILE, mode)?.write_all(text.as_bytes())?;
         draft.put(FILE)
     }
-}
-
-fn shown(path: &Path) -> String {
-    format!("--iidfile {}", path.display())
 }

@@ -1,6 +1,7 @@
 //! `rt-pull`'s commands. `rt` has the same flags and executes this program.
 
 mod build;
+mod build_words;
 mod cache;
 mod convert;
 mod id_file;

@@ -206,6 +206,8 @@ pub(crate) struct SourceBundle {
 pub(crate) struct Built {
     /// The image's config, all but the digests of the layers.
     pub config: Value,
+    /// The annotations of its manifest.
+    pub annotations: Map<String, Value>,
     /// How the layers of a layout are stored.
     pub compression: Compression,
 }
@@ -302,7 +304,7 @@ impl SourceBundle {
             Some(built) => {
                 let mut config = built.config.clone();
                 config["rootfs"] = json!({ "type": "layers", "diff_ids": diff_ids });
-                SavedConfig { config, annotations: Map::new() }
+                SavedConfig { config, annotations: built.annotations.clone() }
             }
             None => {
                 let root = &self.trees[0].root;
