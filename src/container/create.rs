@@ -736,7 +736,7 @@ impl<'a> Launch<'a> {
         state_json: &'b dyn Fn(Status, i32) -> Result<Vec<u8>>,
     ) -> Init<'b> {
         Init {
-            id: &dir.id,
+            shared: self.member().map(|_| &*dir.id),
             plan: &self.plan,
             proc: self.proc.as_fd(),
             state: dir.fd(),

@@ -57,8 +57,7 @@ pub(crate) fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
     }
     let own = process::stat(&proc, "self")?;
     let exec = Exec {
-        id: &options.id,
-        has_own_user: caller.is_unprivileged() && !joins_users(&config),
+        shared: shares_keyring(&caller, &config, namespaces).filter(|_| record.shared).map(|()| &*options.id),
         options: &options,
         plan: &plan,
         keeps_keyring: record.keeps_keyring,
@@ -82,10 +81,8 @@ pub(crate) fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
 
 /// One program that is about to enter a container.
 pub(super) struct Exec<'a> {
-    /// The container's id.
-    pub id: &'a str,
-    /// Its user namespace, if that is not the caller's, has one id, and is no other container's.
-    pub has_own_user: bool,
+    /// The container's id, where its programs share a session keyring.
+    pub shared: Option<&'a str>,
     pub options: &'a ExecOptions,
     pub plan: &'a ProcessPlan,
     pub record: Record,
@@ -201,8 +198,7 @@ impl Exec<'_> {
         runtime: Option<BorrowedFd<'_>>,
     ) -> Result<Infallible> {
         if !self.keeps_keyring {
-            let has_own_user = self.has_own_user && self.namespaces.contains(Namespace::User);
-            init::leave_session_keyring(self.id, has_own_user)?;
+            init::leave_session_keyring(self.shared)?;
         }
         (self.joined)()?;
         // kill(2) with pid 0 reaches the whole process group, also its members in other PID namespaces: without a
@@ -319,11 +315,13 @@ pub(super) fn namespaces(
     Ok(kinds)
 }
 
-/// True where the config names a user namespace that is there, as that of a pod.
-pub(super) fn joins_users(config: &Spec) -> bool {
-    let namespaces = config.linux().as_ref().and_then(|linux| linux.namespaces().as_ref());
+/// Some where the tasks of a container with this config, which has `namespaces` of its own, share a session keyring: its user namespace has
+/// one id, and is no other container's ([`init::leave_session_keyring`]).
+pub(super) fn shares_keyring(caller: &Caller, config: &Spec, namespaces: Namespaces) -> Option<()> {
     let named = |one: &LinuxNamespace| one.typ() == LinuxNamespaceType::User && one.path().is_some();
-    namespaces.is_some_and(|all| all.iter().any(named))
+    let all = config.linux().as_ref().and_then(|linux| linux.namespaces().as_ref());
+    let is_anothers = all.is_some_and(|all| all.iter().any(named));
+    (caller.is_unprivileged() && namespaces.contains(Namespace::User) && !is_anothers).then_some(())
 }
 
 /// The seccomp filters of a container's program as a checkpoint has them, in the order in which they were loaded, and whether the kernel

@@ -33,8 +33,8 @@ use std::time::Duration;
 
 /// What init has beside the plan.
 pub(super) struct Init<'a> {
-    /// The container's id.
-    pub id: &'a str,
+    /// The container's id, where the tasks of a step or the ranks of a run share it.
+    pub shared: Option<&'a str>,
     /// What to do.
     pub plan: &'a Plan,
     /// The host's procfs.
@@ -440,7 +440,8 @@ impl Init<'_> {
     fn set_kernel(&self) -> Result<()> {
         let plan = self.plan;
         if !plan.no_new_keyring {
-            leave_session_keyring(self.id, plan.own_maps && plan.makes(Namespace::User))?;
+            let has_own_user = plan.own_maps && plan.makes(Namespace::User);
+            leave_session_keyring(self.shared.filter(|_| has_own_user))?;
         }
         if let Some(name) = &plan.hostname {
             rustix::system::sethostname(name.as_bytes()).context(|| "set the host name")?;
@@ -465,15 +466,16 @@ impl Init<'_> {
     }
 }
 
-/// Leaves the caller's session keyring, whose keys are none of the program's, for that of the container `id`.
+/// Leaves the caller's session keyring, whose keys are none of the program's, for one of its own, or for that of the container `shared`.
 ///
 /// The kernel counts keyrings, and a user may have 200 (kernel.keys.maxkeys): fewer than the tasks of a step on a node with 256
-/// processors. In a user namespace of its own, with one id, all programs of a container therefore share one, by a name that nobody
-/// outside knows, as under runc. Elsewhere another user could have made one of that name, so each program gets its own.
-pub(super) fn leave_session_keyring(id: &str, has_own_user: bool) -> Result<()> {
-    let left = match has_own_user {
-        true => process::join_session_keyring(&format!("rt.{id}")),
-        false => process::new_session_keyring(),
+/// processors. In a user namespace of its own, with one id, all tasks of a container therefore share one, by a name that nobody outside
+/// knows. Elsewhere another user could have made one of that name; and who joins the namespace of a container, as in a pod, would have
+/// its keys.
+pub(super) fn leave_session_keyring(shared: Option<&str>) -> Result<()> {
+    let left = match shared {
+        Some(id) => process::join_session_keyring(&format!("rt.{id}")),
+        None => process::new_session_keyring(),
     };
     match left {
         // Where the kernel has no keyrings or a client's filter refuses the call, the program cannot read keys either.

@@ -389,8 +389,7 @@ impl<'a> Joining<'a> {
             }
         };
         let mut exec = Exec {
-            id: &dir.id,
-            has_own_user: self.caller.is_unprivileged() && !exec::joins_users(&self.config.spec),
+            shared: exec::shares_keyring(&self.caller, &self.config.spec, namespaces).map(|()| &*dir.id),
             options: &ExecOptions::default(),
             plan: &self.plan,
             keeps_keyring: self.keeps_keyring,

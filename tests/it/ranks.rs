@@ -19,7 +19,7 @@ tests! {
         found_by_run_and_rank, hooks_of_the_first, precreate_hooks_see_each_rank, what_an_image_sets_shares_nothing, descriptor_of_pmi,
         more_descriptors_than_one, covers_stay, one_after_the_other, a_layer_for_each, held_while_the_launcher_lives, who_holds_is_confined,
     }
-    USER { configured, other_users_do_not_join }
+    USER { configured, other_users_do_not_join, one_session_keyring }
 }
 
 /// What each launcher says to rank N of two, and what a run of it is called. A new one stands at the end: tests name others by
@@ -139,6 +139,30 @@ fn each_launcher(ctx: &Ctx) {
         nothing_is_left(ctx);
     }
     assert_eq!(before, bundle.strict_tree(), "the image is as it was");
+}
+
+/// The kernel counts a user's keyrings, and lets him have fewer than a node has processors.
+fn one_session_keyring(ctx: &Ctx) {
+    // keyctl 250: KEYCTL_GET_KEYRING_ID 0 of the session keyring -3.
+    const ASK: &str = "syscall 250 0 -3 0";
+    let Ok(callers) = sys::syscall(250, &[0, -3i64 as u64, 0]) else { skip!("no keyrings") };
+    let bundle = app(ctx);
+    let asked = |run: usize, number: u32, call: &str| {
+        let operations = [ASK, call, "pause"];
+        let mut job = with(self::call(ctx, &bundle, &[], &operations), LAUNCHERS[run].1, number).spawn();
+        let said = [job.line(0), job.line(1)];
+        (job, said)
+    };
+    let (first, [keyring, _]) = asked(0, 0, "ready");
+    let (second, [of_second, _]) = asked(0, 1, "ready");
+    assert_eq!(keyring, of_second);
+    assert_ne!(keyring, json!(callers), "not the caller's");
+    // Another container of the same user has another one. KEYCTL_LINK 8: who has a key in his own keyring possesses it.
+    let (other, [of_other, linked]) = asked(1, 0, &format!("syscall 250 8 {keyring} -3"));
+    assert_ne!(keyring, of_other);
+    assert_eq!(linked, errno(libc::EACCES));
+    end(vec![first, second, other]);
+    nothing_is_left(ctx);
 }
 
 fn runs_are_apart(ctx: &Ctx) {

@@ -1891,18 +1891,21 @@ fn saved_while_the_job_ends(ctx: &Ctx) {
         [running.pid(), child].iter().for_each(|pid| sys::kill(*pid, libc::SIGTERM).unwrap());
         running.wait()
     };
+    let end = |step: &Step| step.environment(0, ctx.rt(["slurm", "end"])).silent();
     let out = ended(&of(0));
+    end(&of(0));
     assert!(out.stderr.contains("out.sqsh may lack files: the job may be ending"), "{out:?}");
     let good = fs::metadata(&file).unwrap().ino();
     let out = ended(&of(1));
-    assert!(out.stderr.contains("out.sqsh stays: the job may be ending"), "{out:?}");
+    end(&of(1));
+    assert!(out.stderr.contains("out.sqsh.42.1 may lack files: the job may be ending"), "{out:?}");
     assert_eq!(fs::metadata(&file).unwrap().ino(), good);
-    ctx.rt(["slurm", "delete", "42"]).silent();
+    assert!(fs::read(ctx.path("out.sqsh.42.1")).unwrap().starts_with(b"hsqs"));
     // A task that ends by itself does so before its job.
     let step = of(2);
     assert_eq!(step.ok(&["write /two x"]).stderr, "");
     assert_ne!(fs::metadata(&file).unwrap().ino(), good);
-    step.environment(0, ctx.rt(["slurm", "end"])).silent();
+    end(&step);
     base.empty();
 }
 

@@ -12,7 +12,9 @@ use rt_sys::error::{Context, Result};
 use rt_sys::{bail, disk, err, fd, log, process, start, unique};
 use rustix::fs::{self, Access, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
+use std::ffi::OsStr;
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 
@@ -78,7 +80,7 @@ fn check_replaced(dir: &Path, path: &Path) -> Result<()> {
 
 /// Saves a container for the step of `id`. Returns the exit code of that. Where it fails, the container stays until the job ends,
 /// and who reads the step's output is told how to save it. `ends` are signals that end the save, and are blocked. `may_lack`: the job may be
-/// ending, and Slurm is emptying what is saved then: the image that is there is worth more than one which may lack files.
+/// ending, and Slurm is emptying what is saved then: an image that is there stays, and what may lack files is saved beside it.
 pub(super) fn save_of_step(
     call: &Call,
     store: &Store,
@@ -92,14 +94,20 @@ pub(super) fn save_of_step(
     let step = step_name(id);
     // Before it begins: whatever ends this process, the layer stays.
     dir.note_unsaved(&step, &Unsaved::Pending)?;
-    let why = "the job may be ending, and Slurm empties the directory of its own in which this container is";
-    let shown = path.display();
-    let saved = match may_lack && is_image_there(path)? {
-        true => Err(err!("{shown} stays: {why}")),
-        false => save_in_child(call, store, container, &step, path, ends),
+    let beside;
+    let path = match may_lack && is_image_there(path)? {
+        true => {
+            beside = [path.as_os_str().as_bytes(), b".", step.as_bytes()].concat();
+            Path::new(OsStr::from_bytes(&beside))
+        }
+        false => path,
     };
+    let saved = save_in_child(call, store, container, &step, path, ends);
     if may_lack && matches!(saved, Ok(0)) {
-        log::tell(format_args!("{shown} may lack files: {why}"));
+        log::tell(format_args!(
+            "{} may lack files: the job may be ending, and Slurm empties the directory of its own in which this container is",
+            path.display()
+        ));
     }
     let kept = store.persistent(container);
     // Where nobody can say, it counts as there.
