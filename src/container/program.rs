@@ -43,13 +43,6 @@ impl Prepared {
     }
 }
 
-/// Loads a filter of the config's, under which a call of this process may end it, or do nothing: it leaves no core in the container
-/// then, in which the caller's environment would be.
-fn load_last(plan: &SeccompPlan) -> Result<Option<OwnedFd>> {
-    super::init::undumpable()?;
-    rt_sys::seccomp::load(&plan.filter)
-}
-
 impl ProcessPlan {
     /// What a process of the container has.
     pub(super) fn limits(&self) -> Result<Limits> {
@@ -127,9 +120,7 @@ impl ProcessPlan {
         let load = |plan: &SeccompPlan| {
             let loaded = match plan.supervised {
                 true => rt_sys::seccomp::load_supervised(&plan.filter)?,
-                // Whoever takes the listener looks into this process.
-                false if plan.filter.notifies => rt_sys::seccomp::load(&plan.filter)?,
-                false => load_last(plan)?,
+                false => rt_sys::seccomp::load(&plan.filter)?,
             };
             loaded.map_or(Ok(()), &listener)
         };
@@ -187,10 +178,14 @@ impl ProcessPlan {
         self.exec(prepared, ignored)
     }
 
-    /// Loads the filter of a process with no_new_privs, which comes last.
+    /// Loads the filter of a process with no_new_privs, which comes last. Under it, as an image may have written it, a call of this
+    /// process may end it: it leaves no core in the container then, in which the caller's environment would be.
     pub(super) fn confine(&self, prepared: &Prepared) -> Result<()> {
         match &self.seccomp {
-            Some(plan) if prepared.filter => load_last(plan).map(|_| ()),
+            Some(plan) if prepared.filter => {
+                super::init::undumpable()?;
+                rt_sys::seccomp::load(&plan.filter).map(|_| ())
+            }
             _ => Ok(()),
         }
     }

@@ -1511,9 +1511,12 @@ fn a_save_that_is_cut_off(ctx: &Ctx) {
     };
     let saved = |number| of(number).with("RT_CONTAINER_SAVE", file.display().to_string());
     let end_step = |step: &Step<'_>| step.environment(0, ctx.rt(["slurm", "end"]));
-    let begun = |job: &mut Job, step: &Step<'_>| {
-        let note = ctx.path("state").join(step.container()).join(format!("unsaved.42.{}", step.step));
-        eventually("a save", || match fs::symlink_metadata(&note).is_ok() {
+    let drafts = || -> Vec<_> {
+        let names = fs::read_dir(ctx.path("kept")).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_string_lossy().starts_with("out.sqsh.partial-")).collect()
+    };
+    let begun = |job: &mut Job, before: &[std::ffi::OsString]| {
+        eventually("a save", || match drafts().iter().any(|draft| !before.contains(draft)) {
             true => Some(()),
             false => job.child.try_wait().unwrap().map(|_| ()),
         });
@@ -1522,8 +1525,9 @@ fn a_save_that_is_cut_off(ctx: &Ctx) {
     let cut_off = |number, start: &dyn Fn(&Step<'_>) -> Job, signal: i32| {
         for _ in 0..20 {
             let step = saved(number);
+            let before = drafts();
             let mut job = start(&step);
-            begun(&mut job, &step);
+            begun(&mut job, &before);
             sys::kill(job.pid(), signal).unwrap();
             let out = job.wait();
             if out.code != 0 {

@@ -383,8 +383,11 @@ pub fn is_root(dir: impl AsFd) -> Result<bool> {
 }
 
 /// The mounts of this process's mount namespace, each after the one that it is mounted on.
+///
+/// # Errors
+/// The kernel does not show them. The error has no number: what open(2) and read(2) say here is said of no file that somebody looks at.
 pub fn table() -> Result<Vec<Mounted>> {
-    table_in(Path::new("/proc/self"))
+    table_in(Path::new("/proc/self")).map_err(|e| Error::new(e.to_string()))
 }
 
 /// The mounts of the mount namespace of the process whose directory in procfs is `process`, as [`table`] has them.
