@@ -57,7 +57,7 @@ pub(crate) fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
     }
     let own = process::stat(&proc, "self")?;
     let exec = Exec {
-        shared: shares_keyring(&caller, &config, namespaces).filter(|_| record.shared).map(|()| &*options.id),
+        shared: (record.shared && shares_keyring(&caller, &config, namespaces)).then_some(&*options.id),
         options: &options,
         plan: &plan,
         keeps_keyring: record.keeps_keyring,
@@ -315,13 +315,13 @@ pub(super) fn namespaces(
     Ok(kinds)
 }
 
-/// Some where the tasks of a container with this config, which has `namespaces` of its own, share a session keyring: its user namespace has
+/// True where the tasks of a container with this config, which has `namespaces` of its own, share a session keyring: its user namespace has
 /// one id, and is no other container's ([`init::leave_session_keyring`]).
-pub(super) fn shares_keyring(caller: &Caller, config: &Spec, namespaces: Namespaces) -> Option<()> {
+pub(super) fn shares_keyring(caller: &Caller, config: &Spec, namespaces: Namespaces) -> bool {
     let named = |one: &LinuxNamespace| one.typ() == LinuxNamespaceType::User && one.path().is_some();
     let all = config.linux().as_ref().and_then(|linux| linux.namespaces().as_ref());
     let is_anothers = all.is_some_and(|all| all.iter().any(named));
-    (caller.is_unprivileged() && namespaces.contains(Namespace::User) && !is_anothers).then_some(())
+    caller.is_unprivileged() && namespaces.contains(Namespace::User) && !is_anothers
 }
 
 /// The seccomp filters of a container's program as a checkpoint has them, in the order in which they were loaded, and whether the kernel

@@ -389,7 +389,7 @@ impl<'a> Joining<'a> {
             }
         };
         let mut exec = Exec {
-            shared: exec::shares_keyring(&self.caller, &self.config.spec, namespaces).map(|()| &*dir.id),
+            shared: exec::shares_keyring(&self.caller, &self.config.spec, namespaces).then_some(&*dir.id),
             options: &ExecOptions::default(),
             plan: &self.plan,
             keeps_keyring: self.keeps_keyring,

@@ -1,6 +1,7 @@
 //! `rt build`: flags that docker's and podman's users know.
 
 use crate::build::{BASE, build, built, cached, context, is_clean, refused, said};
+use crate::build_stages::two_stages;
 use crate::fixture::Ctx;
 use crate::runner::tests;
 use serde_json::{Value, json};
@@ -98,12 +99,7 @@ fn stages_without_the_cache(ctx: &Ctx) {
 
 fn stages_one_by_one(ctx: &Ctx) {
     context(ctx);
-    let stage = |name: &str| format!("FROM base AS {name}\nRUN [\"/probe\",\"say in-{name}\"]\n");
-    let file = format!(
-        "FROM scratch AS base\nCOPY base /\n{}{}FROM scratch\nCOPY --from=b /probe /b\nCOPY --from=a /probe /a\n",
-        stage("a"),
-        stage("b")
-    );
+    let file = two_stages();
     let out = built(ctx, &file, &["--jobs", "1"]);
     // Lines of stages that are built side by side have a prefix.
     assert!(out.stderr.contains("\n\"in-a\"\n") && out.stderr.contains("\n\"in-b\"\n"), "{out:?}");

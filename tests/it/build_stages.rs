@@ -52,16 +52,20 @@ fn stages_run_side_by_side(ctx: &Ctx) {
     is_clean(ctx);
 }
 
-/// A job of one processor builds them in their order, and lines are as the command writes them.
-fn one_processor_builds_one_stage(ctx: &Ctx) {
-    context(ctx);
+/// Two stages that do not depend on each other, and say `in-a` and `in-b`.
+pub fn two_stages() -> String {
     let stage = |name: &str| format!("FROM base AS {name}\nRUN [\"/probe\",\"say in-{name}\"]\n");
-    let file = format!(
+    format!(
         "FROM scratch AS base\nCOPY base /\n{}{}FROM scratch\nCOPY --from=b /probe /b\nCOPY --from=a /probe /a\n",
         stage("a"),
         stage("b")
-    );
-    put(ctx, "Containerfile", &file);
+    )
+}
+
+/// A job of one processor builds them in their order, and lines are as the command writes them.
+fn one_processor_builds_one_stage(ctx: &Ctx) {
+    context(ctx);
+    put(ctx, "Containerfile", &two_stages());
     let rt = rt(ctx, &["build", "context"]);
     let out = rt.before([sys::Step::Cpu(0)]).ok();
     assert!(has_line(&out, "\"in-a\"") && has_line(&out, "\"in-b\""), "{out:?}");

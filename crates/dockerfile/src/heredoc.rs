@@ -3,8 +3,6 @@
 use crate::Heredoc;
 use std::cell::OnceCell;
 use std::collections::HashMap;
-use std::iter::Peekable;
-use std::str::Chars;
 
 /// What a word announces.
 pub(crate) struct Mark {
@@ -16,39 +14,15 @@ pub(crate) struct Mark {
 
 /// The words of a line, of which a blank behind `<<` separates none.
 pub(crate) fn words(text: &str) -> Vec<String> {
-    let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        match quote {
-            None if c.is_whitespace() => {
-                if !word.is_empty() {
-                    words.push(std::mem::take(&mut word));
-                }
-                continue;
-            }
-            None if c == '\'' || c == '"' => quote = Some(c),
-            Some(q) if c == q => quote = None,
-            _ => {}
-        }
-        word.push(c);
-        if c == '\\' && quote != Some('\'') {
-            word.extend(chars.next());
-        } else if quote.is_none() && c == '<' && chars.next_if_eq(&'<').is_some() {
+    crate::words::split_where(text, '\\', |chars, word| {
+        if word.ends_with('<') && chars.next_if_eq(&'<').is_some() {
             word.push('<');
             word.extend(chars.next_if_eq(&'-'));
-            blanks(&mut chars, &mut word);
+            while let Some(blank) = chars.next_if(|c| c.is_whitespace()) {
+                word.push(blank);
+            }
         }
-    }
-    if !word.is_empty() {
-        words.push(word);
-    }
-    words
-}
-
-fn blanks(chars: &mut Peekable<Chars>, word: &mut String) {
-    while let Some(c) = chars.next_if(|c| c.is_whitespace()) {
-        word.push(c);
-    }
+    })
 }
 
 /// What a word announces: `<<EOF`, `<<-EOF`, `3<< 'EOF'`.

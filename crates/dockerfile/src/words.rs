@@ -39,8 +39,17 @@ pub fn expand_words(text: &str, escape: char, values: Values) -> Result<Vec<Stri
 
 /// The words of `text` as they are written: what is quoted or escaped separates none.
 pub fn split(text: &str, escape: char) -> Vec<String> {
+    split_where(text, escape, |_, _| {})
+}
+
+/// The same, where `more` takes what belongs to a word behind a character outside of quotes.
+pub(crate) fn split_where(
+    text: &str,
+    escape: char,
+    more: impl Fn(&mut Peekable<Chars>, &mut String),
+) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
-    let mut chars = text.chars();
+    let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
         match quote {
             None if c.is_whitespace() => {
@@ -57,6 +66,8 @@ pub fn split(text: &str, escape: char) -> Vec<String> {
         // Nothing is escaped in single quotes.
         if c == escape && quote != Some('\'') {
             word.extend(chars.next());
+        } else if quote.is_none() {
+            more(&mut chars, &mut word);
         }
     }
     if !word.is_empty() {

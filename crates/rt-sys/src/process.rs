@@ -230,6 +230,8 @@ pub fn exit_now(code: i32) -> ! {
         std::arch::asm!("ud2", options(noreturn, nomem, nostack));
         #[cfg(target_arch = "aarch64")]
         std::arch::asm!("udf #0", options(noreturn, nomem, nostack));
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        std::process::abort()
     }
 }
 
@@ -521,7 +523,8 @@ pub fn set_memory_policy(mode: u32, nodes: &[u64]) -> Result<()> {
 /// Gives this process a new session keyring (keyctl(2)). It has no name of ours: with one the kernel would join a keyring
 /// of that name which another user has left open to search.
 pub fn new_session_keyring() -> Result<()> {
-    keyctl(JOIN_SESSION_KEYRING, std::ptr::null::<libc::c_char>() as usize, 0).map(drop)
+    // No name is a null pointer.
+    keyctl(JOIN_SESSION_KEYRING, 0, 0).map(drop)
 }
 
 /// Gives this process the session keyring `name` of its user namespace, where names are known to whoever is in that namespace
